@@ -1,0 +1,2 @@
+//! What the kernel program and the agent share.
+#![no_std]

@@ -1,0 +1,2 @@
+//! Entry points.
+fn main() {}

@@ -1,0 +1,3 @@
+//! Sluice's agent as a library.
+
+pub mod desired;
