@@ -14,12 +14,14 @@ extern crate std;
 
 pub mod abi;
 pub mod addr;
+pub mod bitmap;
 pub mod checksum;
 pub mod limits;
 pub mod select;
 pub mod verdict;
 pub mod wire;
 
+pub use bitmap::bitmap_index;
 pub use addr::{Address, V4};
 pub use verdict::{Outcome, Reason};
 pub use wire::{Be16, Be32, Mac};
