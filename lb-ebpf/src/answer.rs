@@ -13,6 +13,7 @@ use crate::flow::{NAT_REPLY, send_out};
 use crate::family::Family;
 use crate::frame::Frame;
 use crate::packet::Packet;
+use crate::pipeline::Decision;
 use crate::promote;
 use crate::rewrite::{self, Edit};
 use crate::transmit;
@@ -93,28 +94,33 @@ pub fn client_key<A: Address>(handshake: &Handshake<A>, protocol: u8) -> FlowKey
 
 /// A packet from the wire to the SNAT address that belongs to no flow.
 #[inline(always)]
-pub fn from_wire<F: Frame, N: Family, W: World<Addr = N::Addr>>(
+pub fn from_wire<W: World>(world: &W, packet: &Packet<W::Addr>) -> Result<Decision, Reason> {
+    let key = packet.key();
+    let slot = world.handshakes().find(&key).ok_or(Reason::NotOurs)?;
+    if packet.is_tcp() {
+        return match judge(world, packet, &key, &slot) {
+            Answer::TooLate => Err(Reason::AnswerTooLate),
+            Answer::Deliver | Answer::Refused => Ok(Decision::Deliver),
+        };
+    }
+    promote::datagram(world, &slot.read(), &key)?;
+    Ok(Decision::Forward)
+}
+
+/// Carries out [`Decision::Deliver`]: hands an endpoint's answer to the client.
+#[inline(always)]
+pub fn deliver<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     frame: &mut F,
     world: &W,
     packet: &Packet<N::Addr>,
 ) -> Result<Reason, Reason> {
-    let key = &packet.key();
-    let slot = world.handshakes().find(key).ok_or(Reason::NotOurs)?;
-    if packet.is_tcp() {
-        match judge(world, packet, key, &slot) {
-            Answer::TooLate => return Err(Reason::AnswerTooLate),
-            Answer::Deliver | Answer::Refused => {}
-        }
-    }
+    let slot = world.handshakes().find(&packet.key()).ok_or(Reason::NotOurs)?;
     let handshake = slot.read();
     let hop = transmit::Hop {
         ifindex: handshake.ifindex,
         next: handshake.mac,
         own: world.link().mac,
     };
-    if !packet.is_tcp() {
-        promote::datagram(world, &handshake, key)?;
-    }
     let edit = Edit::between(
         (packet.net.src, packet.net.dst, packet.ports),
         (handshake.vip, handshake.client, handshake.ports.swapped()),

@@ -19,7 +19,8 @@ use crate::family::{Family, Hop};
 use crate::frame::{Bytes, Frame};
 use crate::nat;
 use crate::packet::Packet;
-use crate::refuse::{self, Why};
+use crate::pipeline::Decision;
+use crate::refuse::Why;
 use crate::rewrite::{self, Edit, Way};
 use crate::transmit::Names;
 use crate::world::{Entry, Inserted, Slot, World};
@@ -56,32 +57,38 @@ enum Offer {
     Next(Reason),
 }
 
-/// Sends the first packet of a connection to an endpoint.
+/// Finds the endpoint for the first packet of a connection, and remembers the attempt.
 #[inline(always)]
-pub fn open<F: Frame, N: Family, W: World<Addr = N::Addr>>(
-    frame: &mut F,
+pub fn open<B: Bytes, W: World>(
+    frame: &B,
     world: &W,
-    packet: &Packet<N::Addr>,
+    packet: &Packet<W::Addr>,
     frontend: &Frontend,
-) -> Result<Reason, Reason> {
+) -> Result<Decision, Reason> {
     let placed = world
         .with_draft(|draft| place(frame, world, packet, frontend, draft))
         .unwrap_or(Err(Reason::HandshakeTable));
-    match placed {
-        Ok(place) => go::<F, N, W>(frame, world, packet, frontend, place),
-        Err(Reason::RefusedNoEndpoint) => {
-            Ok(refuse::packet::<F, N, W>(frame, world, packet, Why::NoEndpoint))
-        }
-        Err(reason) => Err(reason),
+    let place = match placed {
+        Ok(place) => place,
+        Err(Reason::RefusedNoEndpoint) => return Ok(Decision::Refuse(Why::NoEndpoint)),
+        Err(reason) => return Err(reason),
+    };
+    if frontend.affinity != 0 {
+        let key = AffinityKey { frontend: frontend.id, client: packet.net.src };
+        world.affinity().insert(&key, &Affinity { endpoint: place.endpoint, seen: world.tick() });
     }
+    Ok(Decision::Open(place))
 }
 
 /// Where a connection goes.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    endpoint: u32,
-    source_port: Be16,
-    repeated: bool,
+pub struct Place {
+    /// Endpoint id.
+    pub endpoint: u32,
+    /// The source port that the endpoint sees.
+    pub source_port: Be16,
+    /// True when the packet was seen before.
+    pub repeated: bool,
 }
 
 /// Offers the connection to its candidates, in order, until one has it. The last round is for
@@ -203,21 +210,16 @@ fn repeated<W: World>(world: &W, old: &Handshake<W::Addr>, source_port: Be16) ->
     if silent { Offer::Next(Reason::RefusedNoEndpoint) } else { Offer::Repeated(source_port) }
 }
 
-/// Rewrites the packet for its endpoint and sends it.
+/// Carries out [`Decision::Open`]: rewrites the packet for its endpoint and sends it.
 #[inline(always)]
-fn go<F: Frame, N: Family, W: World<Addr = N::Addr>>(
+pub fn send<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     frame: &mut F,
     world: &W,
     packet: &Packet<N::Addr>,
-    frontend: &Frontend,
     place: Place,
 ) -> Result<Reason, Reason> {
     let id = place.endpoint;
     let endpoint = world.endpoint(id).ok_or(Reason::NoNextHop)?;
-    if frontend.affinity != 0 {
-        let key = AffinityKey { frontend: frontend.id, client: packet.net.src };
-        world.affinity().insert(&key, &Affinity { endpoint: id, seen: world.tick() });
-    }
     let local = Kind::from_u8(endpoint.via) == Kind::Local;
     let source = if local { packet.net.src } else { world.config().snat };
     let ports = Ports { src: place.source_port, dst: Be16::new(endpoint.port) };

@@ -1,1 +1,1 @@
-//! Host.
+//! The two traits on plain collections, for tests on the host.

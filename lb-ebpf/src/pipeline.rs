@@ -10,6 +10,7 @@ use lb_common::abi::{STATE_GONE, verdict};
 use lb_common::wire::eth::{self, Ethernet};
 use lb_common::{Reason, V4};
 
+use crate::connect::Place;
 use crate::family::{Family, Network, V4Family};
 use crate::frame::Frame;
 use crate::packet::Packet;
@@ -47,17 +48,33 @@ fn known_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     flow::forward::<F, N, W>(frame, world, &packet, &slot)
 }
 
+/// What is to be done with a packet that no flow knows. Carrying it out is another function, so
+/// that each has a kernel stack to itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Decision {
+    /// Nothing more.
+    Done(Reason),
+    /// Its flow has just begun: the hot path knows the way now.
+    Forward,
+    /// It opens a connection to this endpoint.
+    Open(Place),
+    /// It is an endpoint's answer: hand it to the client.
+    Deliver,
+    /// Say no.
+    Refuse(Why),
+}
+
 /// Everything else: questions, new connections, answers, and what must be refused.
 #[inline(always)]
-pub fn first_contact<F: Frame, W: World<Addr = V4>>(frame: &mut F, world: &W) -> Reason {
-    let Some(ethernet) = frame.read::<Ethernet>(0) else { return Reason::TooShort };
+pub fn first_contact<F: Frame, W: World<Addr = V4>>(frame: &mut F, world: &W) -> Decision {
+    let Some(ethernet) = frame.read::<Ethernet>(0) else {
+        return Decision::Done(Reason::TooShort);
+    };
     let decided = match ethernet.ethertype {
-        eth::ARP => arp::question(frame, world, ethernet),
+        eth::ARP => arp::question(frame, world, ethernet).map(Decision::Done),
         _ => unknown_flow::<F, V4Family, W>(frame, world, ethernet),
     };
-    match decided {
-        Ok(reason) | Err(reason) => reason,
-    }
+    decided.unwrap_or_else(Decision::Done)
 }
 
 #[inline(always)]
@@ -65,30 +82,47 @@ fn unknown_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     frame: &mut F,
     world: &W,
     ethernet: Ethernet,
-) -> Result<Reason, Reason> {
+) -> Result<Decision, Reason> {
     let net = N::parse(frame).ok_or(Reason::TooShort)?;
     let packet = match sound_packet(frame, ethernet, net) {
         Ok(packet) => packet,
         Err(fault) => return odd_packet::<F, N, W>(frame, world, ethernet, net, fault),
     };
     if answer::is_for_snat(world, &packet) {
-        return answer::from_wire::<F, N, W>(frame, world, &packet);
+        return answer::from_wire(world, &packet);
     }
     let Some(frontend) = world.frontend(&packet.frontend_key()) else {
         not_for_vip(world, net.dst)?;
-        return Ok(refuse::packet::<F, N, W>(frame, world, &packet, Why::Port));
+        return Ok(Decision::Refuse(Why::Port));
     };
     if packet.is_tcp() && !packet.is_syn() {
         if is_gone(world, &packet) {
-            return Ok(refuse::packet::<F, N, W>(frame, world, &packet, Why::Gone));
+            return Ok(Decision::Refuse(Why::Gone));
         }
-        return promote::acknowledgement::<F, N, W>(frame, world, &packet);
+        return promote::acknowledgement(world, &packet);
     }
     connect::check_source(world, &frontend, &packet)?;
     match frontend.verdict {
-        verdict::FORWARD => connect::open::<F, N, W>(frame, world, &packet, &frontend),
+        verdict::FORWARD => connect::open(frame, world, &packet, &frontend),
         verdict::DROP => Err(Reason::NoLocalEndpoint),
-        _ => Ok(refuse::packet::<F, N, W>(frame, world, &packet, Why::NoEndpoint)),
+        _ => Ok(Decision::Refuse(Why::NoEndpoint)),
+    }
+}
+
+/// Carries out [`Decision::Open`], [`Decision::Deliver`] or [`Decision::Refuse`] on a packet that
+/// was judged sound before.
+#[inline(always)]
+pub fn carry_out<F: Frame, W: World<Addr = V4>>(
+    frame: &mut F,
+    world: &W,
+    carry: impl FnOnce(&mut F, &W, &Packet<V4>) -> Result<Reason, Reason>,
+) -> Reason {
+    let packet = frame.read::<Ethernet>(0).ok_or(Reason::TooShort).and_then(|ethernet| {
+        let net = V4Family::parse(frame).ok_or(Reason::TooShort)?;
+        sound_packet(frame, ethernet, net)
+    });
+    match packet.and_then(|packet| carry(frame, world, &packet)) {
+        Ok(reason) | Err(reason) => reason,
     }
 }
 
@@ -114,10 +148,10 @@ fn odd_packet<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     ethernet: Ethernet,
     net: Network<N::Addr>,
     fault: Reason,
-) -> Result<Reason, Reason> {
+) -> Result<Decision, Reason> {
     not_for_vip(world, net.dst)?;
     if net.protocol == N::ICMP && fault == Reason::UnsupportedProtocol {
-        return refuse::echo::<F, N, W>(frame, world, ethernet, net);
+        return refuse::echo::<F, N, W>(frame, world, ethernet, net).map(Decision::Done);
     }
     Err(fault)
 }

@@ -8,41 +8,35 @@ use lb_common::wire::{Be32, Mac};
 use lb_common::Reason;
 
 use crate::answer::client_key;
-use crate::flow;
-use crate::family::Family;
-use crate::frame::Frame;
 use crate::packet::Packet;
-use crate::refuse::{self, Why};
+use crate::pipeline::Decision;
+use crate::refuse::Why;
 use crate::rewrite::Edit;
 use crate::world::{Entry, Inserted, Slot, World};
 
 /// The middle of a TCP connection without a flow: the client's ACK that completes a handshake,
 /// or nobody's packet, which is refused.
 #[inline(always)]
-pub fn acknowledgement<F: Frame, N: Family, W: World<Addr = N::Addr>>(
-    frame: &mut F,
+pub fn acknowledgement<W: World>(
     world: &W,
-    packet: &Packet<N::Addr>,
-) -> Result<Reason, Reason> {
+    packet: &Packet<W::Addr>,
+) -> Result<Decision, Reason> {
     let key = &packet.key();
     let answered = world.answered().find(key).map(|slot| slot.read());
     let Some(answered) = answered.filter(|answered| {
         packet.flags & (l4::ACK | l4::RST) == l4::ACK && packet.ack == answered.ack
     }) else {
-        return Ok(refuse::packet::<F, N, W>(frame, world, packet, Why::UnknownFlow));
+        return Ok(Decision::Refuse(Why::UnknownFlow));
     };
     let way = ClientWay { ifindex: world.link().ifindex, mac: packet.eth.src, ack: packet.ack };
     match install(world, key, &answered, way) {
-        Ok(()) => {}
-        Err(Reason::TableFull) => {
-            return Ok(refuse::packet::<F, N, W>(frame, world, packet, Why::TableFull));
+        Ok(()) => {
+            world.answered().remove(key);
+            Ok(Decision::Forward)
         }
-        Err(reason) => return Err(reason),
+        Err(Reason::TableFull) => Ok(Decision::Refuse(Why::TableFull)),
+        Err(reason) => Err(reason),
     }
-    world.answered().remove(key);
-    let slot = world.flows().find(key).ok_or(Reason::TableFull)?;
-    let flow = slot.read();
-    flow::send::<F, N, W>(frame, world, packet, &slot, &flow)
 }
 
 /// A UDP endpoint has answered.

@@ -17,6 +17,7 @@ use crate::world::World;
 
 /// Why a packet is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u32)]
 pub enum Why {
     /// No Service has this port.
     Port,
@@ -30,26 +31,31 @@ pub enum Why {
     TableFull,
 }
 
+impl Why {
+    /// From its number; unknown ones count as an unknown flow.
+    #[inline(always)]
+    pub const fn from_u32(value: u32) -> Self {
+        const PORT: u32 = Why::Port as u32;
+        const NO_ENDPOINT: u32 = Why::NoEndpoint as u32;
+        const GONE: u32 = Why::Gone as u32;
+        const TABLE_FULL: u32 = Why::TableFull as u32;
+        match value {
+            PORT => Self::Port,
+            NO_ENDPOINT => Self::NoEndpoint,
+            GONE => Self::Gone,
+            TABLE_FULL => Self::TableFull,
+            _ => Self::UnknownFlow,
+        }
+    }
+}
+
 const TTL: u8 = 64;
 /// Bytes of the offending transport header that an unreachable quotes (RFC 792).
 const QUOTED: usize = 8;
 
-/// Refuses a TCP or UDP packet. Called from many places and hot in none, so a function of its
-/// own in the kernel too.
-#[inline(never)]
-pub fn packet<F: Frame, N: Family, W: World<Addr = N::Addr>>(
-    frame: &mut F,
-    world: &W,
-    packet: &Packet<N::Addr>,
-    why: Why,
-) -> Reason {
-    match refuse::<F, N, W>(frame, world, packet, why) {
-        Ok(reason) | Err(reason) => reason,
-    }
-}
-
+/// Refuses a TCP or UDP packet.
 #[inline(always)]
-fn refuse<F: Frame, N: Family, W: World<Addr = N::Addr>>(
+pub fn packet<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     frame: &mut F,
     world: &W,
     packet: &Packet<N::Addr>,

@@ -22,7 +22,8 @@ impl<'a> XdpFrame<'a> {
     /// The frame of a program's run.
     #[inline(always)]
     pub(crate) fn new(ctx: &'a XdpContext) -> Self {
-        Self { ctx, start: ctx.data(), end: ctx.data_end() }
+        let (start, end) = bounds(ctx);
+        Self { ctx, start, end }
     }
 
     /// Length on arrival.
@@ -35,6 +36,19 @@ impl<'a> XdpFrame<'a> {
     fn pointer<T>(&self, offset: usize) -> Option<*mut T> {
         let pointer = self.start + offset;
         if pointer + size_of::<T>() > self.end { None } else { Some(pointer as *mut T) }
+    }
+}
+
+/// First byte and end of the packet. Volatile, or the optimiser loads them in the caller and
+/// passes them on as 32-bit integers, which a packet's end may not become.
+#[inline(always)]
+fn bounds(ctx: &XdpContext) -> (usize, usize) {
+    let md = ctx.ctx;
+    // SAFETY: the context of this run; the verifier turns these loads into the pointers.
+    unsafe {
+        let start = core::ptr::read_volatile(&raw const (*md).data);
+        let end = core::ptr::read_volatile(&raw const (*md).data_end);
+        (start as usize, end as usize)
     }
 }
 
@@ -68,8 +82,7 @@ impl Frame for XdpFrame<'_> {
         let change = len as i64 - self.len() as i64;
         // SAFETY: the context is this run's; the helper checks the room.
         let result = unsafe { bpf_xdp_adjust_tail(self.ctx.as_ptr().cast(), change as i32) };
-        self.start = self.ctx.data();
-        self.end = self.ctx.data_end();
+        (self.start, self.end) = bounds(self.ctx);
         if result == 0 { Some(()) } else { None }
     }
 
