@@ -1,6 +1,5 @@
 //! `build`: the eBPF objects, then `sluice` with the object inside.
 
-use std::process::Command;
 use std::time::Instant;
 use std::{fs, io};
 
@@ -8,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::objects::{OBJECTS, Object};
 use crate::toolchain::Toolchain;
-use crate::{run, workspace};
+use crate::{cargo, run, workspace};
 
 /// What `cargo xtask build` takes.
 #[derive(clap::Args, Debug)]
@@ -29,14 +28,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let profile = if args.release { "release" } else { "debug" };
     run::step(&format!("building sluice ({profile})"));
-    let mut command = Command::new("cargo");
-    command.current_dir(workspace::root()).args([
-        "build",
-        "--package",
-        "lb-userspace",
-        "--bin",
-        "sluice",
-    ]);
+    let mut command = cargo::host();
+    command.args(["build", "--package", "lb-userspace", "--bin", "sluice"]);
     if args.release {
         command.arg("--release");
     }

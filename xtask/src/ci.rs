@@ -2,14 +2,13 @@
 //!
 //! It sets the machine up itself, so that a fresh clone on a new machine needs nothing else.
 
-use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 
 use crate::objects::OBJECTS;
 use crate::toolchain::Toolchain;
-use crate::{build, run, setup, test, tidy, verifier, workspace};
+use crate::{build, cargo, run, setup, test, tidy, verifier, workspace};
 
 /// Runs all checks; the tests' closing line comes last.
 pub(crate) fn run() -> Result<()> {
@@ -55,11 +54,7 @@ fn bpf_lints() -> Result<()> {
 }
 
 fn cargo(args: &[&str]) -> Result<()> {
-    run::checked(
-        Command::new("cargo")
-            .current_dir(workspace::root())
-            .args(args),
-    )
+    run::checked(cargo::host().args(args))
 }
 
 fn timed(name: &str, check: impl FnOnce() -> Result<()>) -> Result<()> {

@@ -5,12 +5,11 @@
 //! namespaces and wait for real time, so only a few of them run at once.
 
 use std::fmt;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::{build, run, setup, workspace};
+use crate::{build, cargo, run, setup, workspace};
 
 /// Integration tests running at once: they wait more than they compute, on two cores.
 const THREADS: &str = "2";
@@ -82,9 +81,8 @@ fn privileged(root: bool) -> Vec<&'static str> {
 
 /// One `cargo test`, its result lines added to the tally.
 fn pass(tally: &mut Tally, args: &Args, selection: &[&str], libtest: &[&str]) -> Result<()> {
-    let mut command = Command::new("cargo");
+    let mut command = cargo::host();
     command
-        .current_dir(workspace::root())
         .args(["test", "--workspace", "--no-fail-fast"])
         .args(selection)
         .args(&args.filter)
@@ -121,13 +119,8 @@ fn integration_tests() -> Result<Vec<String>> {
         kind: Vec<String>,
         name: String,
     }
-    let text = run::quiet(Command::new("cargo").current_dir(workspace::root()).args([
-        "metadata",
-        "--no-deps",
-        "--format-version",
-        "1",
-    ]))
-    .context("cargo metadata failed")?;
+    let text = run::quiet(cargo::host().args(["metadata", "--no-deps", "--format-version", "1"]))
+        .context("cargo metadata failed")?;
     let metadata: Metadata = serde_json::from_str(&text).context("cargo metadata")?;
     let mut names: Vec<String> = metadata
         .packages

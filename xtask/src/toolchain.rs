@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::objects::{self, Object};
-use crate::{run, workspace};
+use crate::{cargo, run, workspace};
 
 /// The BPF target: little-endian, as every machine this runs on.
 const TARGET: &str = "bpfel-unknown-none";
@@ -115,7 +115,7 @@ impl Toolchain {
                 command
             }
             Self::Rustup => {
-                run::quiet(Command::new("cargo").args(["+nightly", "clippy", "--version"]))?;
+                run::quiet(self.cargo("cargo").args(["clippy", "--version"]))?;
                 self.cargo("cargo")
             }
         };
@@ -138,6 +138,7 @@ impl Toolchain {
             Self::Debian => Command::new(debian(program)),
             Self::Rustup => Command::new(program),
         };
+        cargo::forget(&mut command);
         for name in INHERITED {
             command.env_remove(name);
         }

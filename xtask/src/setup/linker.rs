@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::change;
+use crate::cargo;
 use crate::toolchain::Toolchain;
 
 /// The version the verifier's baseline was taken with.
@@ -16,6 +17,7 @@ const DEBIAN_LLVM: &str = "/usr/lib/llvm-22";
 /// Builds and installs it (about a minute).
 pub(super) fn install(way: Toolchain) -> Result<()> {
     let mut command = Command::new("cargo");
+    cargo::forget(&mut command);
     command.args(["install", "bpf-linker", "--locked", "--version", VERSION]);
     match way {
         Toolchain::Debian if Path::new(DEBIAN_LLVM).exists() => {
