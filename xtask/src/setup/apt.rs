@@ -15,6 +15,15 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 /// The policy's answer "forbidden by policy": the tests need nginx the program, not the service.
 const FORBID: &str = "#!/bin/sh\nexit 101\n";
 
+/// Waits for another apt to finish, and prints a log instead of a moving bar.
+const OPTIONS: [&str; 5] = [
+    "--quiet",
+    "--option",
+    "DPkg::Lock::Timeout=300",
+    "--option",
+    "Dpkg::Use-Pty=0",
+];
+
 /// Whether this machine has apt.
 pub(super) fn exists() -> bool {
     ["/usr/bin/apt-get", "/usr/bin/dpkg-query"]
@@ -79,7 +88,7 @@ fn update() -> Result<()> {
 fn apt_get(args: &[&str], what: &str) -> Result<()> {
     change(
         Command::new("apt-get")
-            .args(["--quiet", "--option", "DPkg::Lock::Timeout=300"])
+            .args(OPTIONS)
             .args(args)
             .env("DEBIAN_FRONTEND", "noninteractive"),
         what,
