@@ -53,6 +53,9 @@ impl Baseline {
         self.kernel = kernel();
         let path = path();
         let text = toml::to_string(&self).context("baseline")?;
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        }
         fs::write(&path, format!("{HEADING}{text}")).with_context(|| path.display().to_string())?;
         println!("verifier: {} is the new baseline", path.display());
         Ok(())
