@@ -41,6 +41,10 @@ pub enum PodLinks {
 
 /// Options of a [`Lab`]; start with [`Lab::builder`].
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "switches of a test rig, independent of each other, each set by its name"
+)]
 pub struct LabBuilder {
     pub(crate) nodes: usize,
     pub(crate) pods: usize,

@@ -28,6 +28,18 @@ enum Command {
         #[arg(default_value_t = 0)]
         seed: u64,
     },
+    /// Bring up a lab for a look around, until Ctrl-C.
+    Up {
+        /// Pods on each node.
+        #[arg(long, default_value_t = 2)]
+        pods: usize,
+        /// Nodes.
+        #[arg(long, default_value_t = 1)]
+        nodes: usize,
+        /// Servers on the LAN without an agent.
+        #[arg(long, default_value_t = 0)]
+        lan_servers: usize,
+    },
     /// Remove what labs of dead processes left behind.
     Cleanup,
 }
@@ -53,10 +65,42 @@ fn main() -> Result<()> {
             println!("{}", lab::payload::sha256(seed, length));
             Ok(())
         }
+        Command::Up {
+            pods,
+            nodes,
+            lan_servers,
+        } => up(&lab::Lab::builder()
+            .pods(pods)
+            .nodes(nodes)
+            .lan_servers(lan_servers)),
         Command::Cleanup => {
             println!("{} labs removed", lab::Lab::cleanup_stale()?);
             Ok(())
         }
+    }
+}
+
+fn up(shape: &lab::LabBuilder) -> Result<()> {
+    lab::teardown::teardown_on_signal();
+    let lab = shape.clone().pod_routes(true).build()?;
+    for client in lab.clients() {
+        let (first, rest) = (client.addr(), client.addrs().len() - 1);
+        println!("client {} {first} and {rest} more", client.netns().name());
+    }
+    for node in lab.nodes() {
+        println!("node   {} {}", node.netns().name(), node.addr());
+    }
+    for pod in lab.pods() {
+        println!("pod    {} {}", pod.netns().name(), pod.addr());
+    }
+    for server in lab.lan_servers() {
+        println!("server {} {}", server.netns().name(), server.addr());
+    }
+    println!("enter one with: nsenter --net=/run/netns/NAME");
+    println!("ready {}", lab.id());
+    // The signal's own thread takes the lab down and ends the process.
+    loop {
+        std::thread::park();
     }
 }
 

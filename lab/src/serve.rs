@@ -76,13 +76,11 @@ pub async fn run(options: Options) -> Result<()> {
     let options = Arc::new(options);
     let listener = listen(&options).with_context(|| format!("listening on {}", options.listen))?;
     let mut terminate = signal(SignalKind::terminate()).context("catching SIGTERM")?;
-    let udp = match options.udp {
-        true => Some(
-            UdpSocket::bind(options.listen)
-                .await
-                .with_context(|| format!("UDP on {}", options.listen))?,
-        ),
-        false => None,
+    let udp = if options.udp {
+        let socket = UdpSocket::bind(options.listen).await;
+        Some(socket.with_context(|| format!("UDP on {}", options.listen))?)
+    } else {
+        None
     };
     let echo = udp.map(|socket| tokio::spawn(echo(socket, options.name.clone())));
     let (draining, on_drain) = watch::channel(false);
@@ -163,36 +161,19 @@ async fn serve_connection(
         let close = head.close || *draining.borrow();
         let target = head.target().unwrap_or("/");
         let path = target.split('?').next().unwrap_or(target);
-        if let Some(length) = path.strip_prefix("/bytes/") {
-            match length.parse() {
-                Ok(length) => send_bytes(stream.get_mut(), target, length, close).await?,
-                Err(_) => {
-                    send_text(
-                        stream.get_mut(),
-                        "400 Bad Request",
-                        "/bytes/N?seed=S&rate=R\n",
-                        close,
-                    )
-                    .await?
-                }
+        let to = stream.get_mut();
+        match path.strip_prefix("/bytes/").map(str::parse) {
+            Some(Ok(length)) => send_bytes(to, target, length, close).await?,
+            Some(Err(_)) => {
+                let usage = "/bytes/N?seed=S&rate=R\n";
+                send_text(to, "400 Bad Request", usage, close).await?;
             }
-        } else if matches!(path, "/" | "/hold") {
-            // The address the server sees is the proof that it was kept on the way.
-            send_text(
-                stream.get_mut(),
-                "200 OK",
-                &format!("{} {peer}\n", options.name),
-                close,
-            )
-            .await?;
-        } else {
-            send_text(
-                stream.get_mut(),
-                "404 Not Found",
-                "/, /hold, /bytes/N\n",
-                close,
-            )
-            .await?;
+            None if matches!(path, "/" | "/hold") => {
+                // The address the server sees is the proof that it was kept on the way.
+                let body = format!("{} {peer}\n", options.name);
+                send_text(to, "200 OK", &body, close).await?;
+            }
+            None => send_text(to, "404 Not Found", "/, /hold, /bytes/N\n", close).await?,
         }
         if close {
             return stream.get_mut().shutdown().await;

@@ -18,7 +18,10 @@ use nix::unistd::Pid;
 use crate::names;
 use crate::ns::Ns;
 
+type Hook = Box<dyn FnOnce() + Send>;
+
 static LIVE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+static HOOKS: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
 
 /// Removes what labs of dead processes left behind (namespaces, and the processes in them); returns their number.
 pub fn cleanup_stale() -> Result<usize> {
@@ -51,7 +54,15 @@ pub fn teardown_on_signal() {
     });
 }
 
-/// Tears down every lab of this process at once.
+/// Something else to undo when a signal ends the process, after the labs are gone: pins, temporary directories.
+pub fn on_teardown(hook: impl FnOnce() + Send + 'static) {
+    HOOKS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(Box::new(hook));
+}
+
+/// Tears down every lab of this process at once, then runs the hooks.
 pub fn teardown_all() {
     let ids: Vec<String> = LIVE
         .lock()
@@ -63,6 +74,10 @@ pub fn teardown_all() {
         if let Err(error) = forget_lab(&id) {
             eprintln!("lab: removing {id}: {error:#}");
         }
+    }
+    let hooks = std::mem::take(&mut *HOOKS.lock().unwrap_or_else(PoisonError::into_inner));
+    for hook in hooks {
+        hook();
     }
 }
 

@@ -210,9 +210,12 @@ async fn attempts(run: &Arc<Run>, open: &mpsc::Sender<()>) {
     let mut started = 0;
     let mut tick = interval(Duration::from_millis(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    while run.clock.started.elapsed() < duration && started < limit {
+    let mut now = Duration::ZERO;
+    while now < duration && started < limit {
         tick.tick().await;
-        let due = run.clock.started.elapsed().as_micros() * u128::from(rate) / 1_000_000;
+        // Cut at the end, so that a late last tick still starts all that was due, and no more.
+        now = run.clock.started.elapsed().min(duration);
+        let due = now.as_micros() * u128::from(rate) / 1_000_000;
         let due = u64::try_from(due).unwrap_or(u64::MAX).min(limit);
         for _ in started..due {
             if in_flight.load(Ordering::Relaxed) >= MAX_IN_FLIGHT {

@@ -59,20 +59,30 @@ async fn exchange(run: &Run, socket: &UdpSocket, number: u64) {
             );
             return;
         }
-        Err(error) => match error.kind() {
-            io::ErrorKind::ConnectionRefused => Outcome::Refused,
-            io::ErrorKind::TimedOut => Outcome::Lost,
-            io::ErrorKind::InvalidData => Outcome::WrongBytes,
-            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-                Outcome::Unreachable
-            }
-            _ => Outcome::Local,
-        },
+        Err(error) => failure(&error),
     };
     let local = socket.local_addr();
     run.outcome(Traffic::Udp, outcome, at_ms, || {
         format!("{local:?} exchange {number}")
     });
+}
+
+fn failure(error: &io::Error) -> Outcome {
+    let kind = error.kind();
+    if kind == io::ErrorKind::TimedOut {
+        Outcome::Lost
+    } else if kind == io::ErrorKind::ConnectionRefused {
+        Outcome::Refused
+    } else if kind == io::ErrorKind::InvalidData {
+        Outcome::WrongBytes
+    } else if matches!(
+        kind,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable
+    ) {
+        Outcome::Unreachable
+    } else {
+        Outcome::Local
+    }
 }
 
 /// The name of the server that answered this very request.

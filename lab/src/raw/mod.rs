@@ -26,7 +26,7 @@ pub fn flood_syn(
     count: u64,
 ) -> Result<Flood> {
     flood(ns, interface, count, |i, out| {
-        out.push(tcp(&forged(dst_mac, to, i)))
+        out.push(tcp(&forged(dst_mac, to, i)));
     })
 }
 
