@@ -206,7 +206,7 @@ pub struct Report {
     pub ended_ms: u64,
     /// Counters by kind of traffic.
     pub traffic: BTreeMap<Traffic, Counters>,
-    /// From connect to SYN-ACK, all TCP kinds.
+    /// From connect to SYN-ACK, all TCP kinds; attempts without one are in the counters only.
     pub connect: Histogram,
     /// From request to the first answer, short and keep-alive connections and UDP.
     pub answer: Histogram,

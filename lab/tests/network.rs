@@ -242,6 +242,66 @@ fn the_uplinks_peer_passes_everything_in_native_mode() {
     );
 }
 
+/// What arrives at the node's uplink while `work` runs elsewhere: frames that `wanted` accepts, within a second.
+fn frames_at_uplink(lab: &Lab, wanted: fn(&[u8]) -> bool, work: impl FnOnce()) -> Option<Vec<u8>> {
+    let socket = lab.node(0).netns().enter(|| RawSocket::open("eth0"));
+    let socket = socket.expect("in").expect("socket");
+    work();
+    socket
+        .receive_where(Duration::from_secs(1), wanted)
+        .expect("read")
+}
+
+#[test]
+fn checksums_are_partial_by_default_and_complete_with_tx_off() {
+    let Some(builder) = lab_or_skip("checksums_are_partial") else {
+        return;
+    };
+    for (offloads, complete) in [(Offloads::Default, false), (Offloads::TxOff, true)] {
+        let lab = builder.clone().offloads(offloads).build().expect("lab");
+        let is_udp = |frame: &[u8]| frame.len() >= 42 && frame[12..14] == [8, 0] && frame[23] == 17;
+        let to = SocketAddrV4::new(lab.node(0).addr(), 9);
+        let send = || {
+            let socket = std::net::UdpSocket::bind("0.0.0.0:0").expect("socket");
+            socket.send_to(b"kind", to).expect("sent");
+        };
+        let frame = frames_at_uplink(&lab, is_udp, || {
+            lab.client(0).netns().enter(send).expect("in");
+        });
+        let frame = frame.expect("the datagram arrives");
+        let pseudo = [&frame[26..34], &[0, 17], &frame[38..40]].concat();
+        let sum = raw::checksum(&[pseudo.as_slice(), &frame[34..]].concat());
+        assert_eq!(sum == 0, complete, "{offloads:?}");
+    }
+}
+
+#[test]
+fn super_packets_reach_the_uplink_unless_tso_is_off() {
+    let Some(builder) = lab_or_skip("super_packets") else {
+        return;
+    };
+    for tso in [true, false] {
+        let lab = builder
+            .clone()
+            .lan_servers(1)
+            .pod_routes(true)
+            .lan_port_tso(tso);
+        let lab = lab.build().expect("lab");
+        let _server = Server::named("s")
+            .start(lab.lan_server(0).netns())
+            .expect("server");
+        let path = "/bytes/2000000";
+        let large = frames_at_uplink(
+            &lab,
+            |frame| frame.len() > 1514,
+            || {
+                get(lab.pod(0).netns(), lab.lan_server(0).addr(), path).expect("download");
+            },
+        );
+        assert_eq!(large.is_some(), tso);
+    }
+}
+
 #[test]
 fn two_labs_at_once_and_nothing_left_of_either() {
     let Some(builder) = lab_or_skip("two_labs_at_once") else {
