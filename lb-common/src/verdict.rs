@@ -194,7 +194,10 @@ mod tests {
     fn labels_are_unique_and_indexes_dense() {
         for (index, reason) in Reason::ALL.iter().enumerate() {
             assert_eq!(*reason as usize, index);
-            let same = Reason::ALL.iter().filter(|r| r.as_str() == reason.as_str()).count();
+            let same = Reason::ALL
+                .iter()
+                .filter(|r| r.as_str() == reason.as_str())
+                .count();
             assert_eq!(same, 1, "{}", reason.as_str());
         }
     }

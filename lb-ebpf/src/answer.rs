@@ -5,12 +5,12 @@
 //! endpoint's is dropped, for the client could follow only one.
 
 use lb_common::abi::{Answered, FlowKey, HANDSHAKE_ANSWERED, Handshake};
-use lb_common::wire::l4;
 use lb_common::wire::Be32;
+use lb_common::wire::l4;
 use lb_common::{Address, Reason};
 
-use crate::flow::{NAT_REPLY, send_out};
 use crate::family::Family;
+use crate::flow::{NAT_REPLY, send_out};
 use crate::frame::Frame;
 use crate::packet::Packet;
 use crate::pipeline::Decision;
@@ -47,14 +47,18 @@ pub fn judge<W: World>(
     slot: &impl Slot<Handshake<W::Addr>>,
 ) -> Answer {
     let handshake = slot.read();
-    let acknowledges = packet.flags & l4::ACK != 0
-        && packet.ack.get() == handshake.isn.get().wrapping_add(1);
+    let acknowledges =
+        packet.flags & l4::ACK != 0 && packet.ack.get() == handshake.isn.get().wrapping_add(1);
     if !acknowledges {
         return Answer::Deliver;
     }
     if packet.flags & l4::RST != 0 {
         let answered = handshake.flags & HANDSHAKE_ANSWERED != 0;
-        return if answered { Answer::Deliver } else { Answer::Refused };
+        return if answered {
+            Answer::Deliver
+        } else {
+            Answer::Refused
+        };
     }
     if packet.flags & l4::SYN == 0 {
         return Answer::Deliver;
@@ -114,7 +118,10 @@ pub fn deliver<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     world: &W,
     packet: &Packet<N::Addr>,
 ) -> Result<Reason, Reason> {
-    let slot = world.handshakes().find(&packet.key()).ok_or(Reason::NotOurs)?;
+    let slot = world
+        .handshakes()
+        .find(&packet.key())
+        .ok_or(Reason::NotOurs)?;
     let handshake = slot.read();
     let hop = transmit::Hop {
         ifindex: handshake.ifindex,

@@ -43,7 +43,14 @@ pub fn question<F: Frame, W: World<Addr = V4>>(
         target: ArpAddress(ask.sender.0),
         ..ask
     };
-    let header = Ethernet { dst: ethernet.src, src: own, ethertype: eth::ARP };
-    frame.write(eth::LEN, reply).and_then(|()| frame.write(0, header)).ok_or(Reason::HalfEdited)?;
+    let header = Ethernet {
+        dst: ethernet.src,
+        src: own,
+        ethertype: eth::ARP,
+    };
+    frame
+        .write(eth::LEN, reply)
+        .and_then(|()| frame.write(0, header))
+        .ok_or(Reason::HalfEdited)?;
     Ok(Reason::AnsweredArp)
 }

@@ -51,7 +51,10 @@ pub fn of<W: World>(
     );
     let layout = Layout::new(frontend.members, frontend.rows_log2);
     if frontend.members == 0 {
-        return Candidates { ids: [sticky, 0, 0, 0], hash };
+        return Candidates {
+            ids: [sticky, 0, 0, 0],
+            hash,
+        };
     }
     let row = layout.row_of(hash);
     let (primary, secondary) = choice(world, frontend, layout, row);
@@ -62,7 +65,10 @@ pub fn of<W: World>(
     if third == primary || third == secondary {
         third = 0;
     }
-    Candidates { ids: [sticky, primary, secondary, third], hash }
+    Candidates {
+        ids: [sticky, primary, secondary, third],
+        hash,
+    }
 }
 
 /// The endpoints of one row.

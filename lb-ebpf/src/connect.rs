@@ -14,8 +14,8 @@ use lb_common::wire::{Be16, Be32};
 use lb_common::{Address, Reason, limits};
 
 use crate::candidates;
-use crate::flow::{next_hop, send_out};
 use crate::family::{Family, Hop};
+use crate::flow::{next_hop, send_out};
 use crate::frame::{Bytes, Frame};
 use crate::nat;
 use crate::packet::Packet;
@@ -25,9 +25,14 @@ use crate::rewrite::{self, Edit, Way};
 use crate::transmit::Names;
 use crate::world::{Entry, Inserted, Slot, World};
 
-const NEW: Names = Names { transmit: Reason::NewNat, redirect: Reason::NewNatRedirect };
-const REPEATED: Names =
-    Names { transmit: Reason::RepeatedSynNat, redirect: Reason::RepeatedSynNatRedirect };
+const NEW: Names = Names {
+    transmit: Reason::NewNat,
+    redirect: Reason::NewNatRedirect,
+};
+const REPEATED: Names = Names {
+    transmit: Reason::RepeatedSynNat,
+    redirect: Reason::RepeatedSynNatRedirect,
+};
 
 /// Drops a client outside the frontend's source ranges.
 #[inline(always)]
@@ -39,7 +44,10 @@ pub fn check_source<W: World>(
     if !packet.net.src.is_unicast() || packet.net.src == packet.net.dst {
         return Err(Reason::BadSource);
     }
-    let range = SourceRange { frontend: frontend.id.to_be(), client: packet.net.src };
+    let range = SourceRange {
+        frontend: frontend.id.to_be(),
+        client: packet.net.src,
+    };
     if frontend.source_ranges != 0 && !world.source_allowed(range) {
         return Err(Reason::SourceRange);
     }
@@ -74,8 +82,17 @@ pub fn open<B: Bytes, W: World>(
         Err(reason) => return Err(reason),
     };
     if frontend.affinity != 0 {
-        let key = AffinityKey { frontend: frontend.id, client: packet.net.src };
-        world.affinity().insert(&key, &Affinity { endpoint: place.endpoint, seen: world.tick() });
+        let key = AffinityKey {
+            frontend: frontend.id,
+            client: packet.net.src,
+        };
+        world.affinity().insert(
+            &key,
+            &Affinity {
+                endpoint: place.endpoint,
+                seen: world.tick(),
+            },
+        );
     }
     Ok(Decision::Open(place))
 }
@@ -107,7 +124,11 @@ fn place<B: Bytes, W: World>(
     let mut reason = Reason::RefusedNoEndpoint;
     let mut tries = 0;
     for round in 0..=ROUNDS {
-        let port = if round == ROUNDS { Port::Rewritten } else { Port::Own };
+        let port = if round == ROUNDS {
+            Port::Rewritten
+        } else {
+            Port::Own
+        };
         let id = match port {
             Port::Own => candidates.id(round),
             Port::Rewritten if reason == Reason::TupleTaken => draft.endpoint,
@@ -116,14 +137,24 @@ fn place<B: Bytes, W: World>(
         if port == Port::Own && (tries >= limits::MAX_CANDIDATES || id == sticky && round != 0) {
             continue;
         }
-        let Some(endpoint) = candidates::usable(world, frontend, id) else { continue };
+        let Some(endpoint) = candidates::usable(world, frontend, id) else {
+            continue;
+        };
         draft.endpoint = id;
         match offer(world, packet, &endpoint, candidates.hash, draft, port) {
             Offer::New(source_port) => {
-                return Ok(Place { endpoint: id, source_port, repeated: false });
+                return Ok(Place {
+                    endpoint: id,
+                    source_port,
+                    repeated: false,
+                });
             }
             Offer::Repeated(source_port) => {
-                return Ok(Place { endpoint: id, source_port, repeated: true });
+                return Ok(Place {
+                    endpoint: id,
+                    source_port,
+                    repeated: true,
+                });
             }
             Offer::Next(why) => reason = why,
         }
@@ -170,7 +201,10 @@ fn offer<W: World>(
         } else {
             nat::port(config.snat_ports, hash, attempt)
         };
-        let reply_ports = Ports { src: Be16::new(endpoint.port), dst: source_port };
+        let reply_ports = Ports {
+            src: Be16::new(endpoint.port),
+            dst: source_port,
+        };
         let key = FlowKey::new(endpoint.address, source, reply_ports, packet.net.protocol);
         if nat::taken(world, &key, local, packet) {
             continue;
@@ -180,11 +214,12 @@ fn offer<W: World>(
             Inserted::Full => return Offer::Next(Reason::HandshakeTable),
             Inserted::Exists => {}
         }
-        let Some(slot) = handshakes.find(&key) else { continue };
+        let Some(slot) = handshakes.find(&key) else {
+            continue;
+        };
         let old = slot.read();
-        let same = old.vip == packet.net.dst
-            && old.client == packet.net.src
-            && old.ports == packet.ports;
+        let same =
+            old.vip == packet.net.dst && old.client == packet.net.src && old.ports == packet.ports;
         if same && old.isn == packet.seq {
             return repeated(world, &old, source_port);
         }
@@ -195,7 +230,11 @@ fn offer<W: World>(
             return Offer::New(source_port);
         }
     }
-    Offer::Next(if own_port { Reason::TupleTaken } else { Reason::SnatExhausted })
+    Offer::Next(if own_port {
+        Reason::TupleTaken
+    } else {
+        Reason::SnatExhausted
+    })
 }
 
 const MILLIS_OF_A_HANDSHAKE: u32 = limits::HANDSHAKE << (limits::TICK_SHIFT - 20);
@@ -207,7 +246,11 @@ fn repeated<W: World>(world: &W, old: &Handshake<W::Addr>, source_port: Be16) ->
         && old.isn != Be32::new(0)
         && world.config().failover != 0
         && world.millis().wrapping_sub(old.started) > limits::SYN_PATIENCE_MS;
-    if silent { Offer::Next(Reason::RefusedNoEndpoint) } else { Offer::Repeated(source_port) }
+    if silent {
+        Offer::Next(Reason::RefusedNoEndpoint)
+    } else {
+        Offer::Repeated(source_port)
+    }
 }
 
 /// Carries out [`Decision::Open`]: rewrites the packet for its endpoint and sends it.
@@ -221,8 +264,15 @@ pub fn send<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     let id = place.endpoint;
     let endpoint = world.endpoint(id).ok_or(Reason::NoNextHop)?;
     let local = Kind::from_u8(endpoint.via) == Kind::Local;
-    let source = if local { packet.net.src } else { world.config().snat };
-    let ports = Ports { src: place.source_port, dst: Be16::new(endpoint.port) };
+    let source = if local {
+        packet.net.src
+    } else {
+        world.config().snat
+    };
+    let ports = Ports {
+        src: place.source_port,
+        dst: Be16::new(endpoint.port),
+    };
     let edit = Edit::between(
         (packet.net.src, packet.net.dst, packet.ports),
         (source, endpoint.address, ports),
@@ -231,7 +281,11 @@ pub fn send<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     if local {
         let sum = rewrite::checksum_after(frame, world.link(), packet, &edit, kind, Way::Pass)?;
         rewrite::apply::<F, N>(frame, packet, &edit, sum, Hop::Left)?;
-        return Ok(if place.repeated { Reason::RepeatedSyn } else { Reason::NewLocal });
+        return Ok(if place.repeated {
+            Reason::RepeatedSyn
+        } else {
+            Reason::NewLocal
+        });
     }
     let names = if place.repeated { REPEATED } else { NEW };
     let hop = next_hop(world, id)?;
@@ -240,18 +294,23 @@ pub fn send<F: Frame, N: Family, W: World<Addr = N::Addr>>(
 
 /// The endpoint a client with affinity went to last, while that counts.
 #[inline(always)]
-fn sticky_endpoint<W: World>(
-    world: &W,
-    frontend: &Frontend,
-    packet: &Packet<W::Addr>,
-) -> u32 {
+fn sticky_endpoint<W: World>(world: &W, frontend: &Frontend, packet: &Packet<W::Addr>) -> u32 {
     if frontend.affinity == 0 {
         return 0;
     }
-    let key = AffinityKey { frontend: frontend.id, client: packet.net.src };
-    let Some(slot) = world.affinity().find(&key) else { return 0 };
+    let key = AffinityKey {
+        frontend: frontend.id,
+        client: packet.net.src,
+    };
+    let Some(slot) = world.affinity().find(&key) else {
+        return 0;
+    };
     let sticky = slot.read();
-    if world.tick().wrapping_sub(sticky.seen) > frontend.affinity { 0 } else { sticky.endpoint }
+    if world.tick().wrapping_sub(sticky.seen) > frontend.affinity {
+        0
+    } else {
+        sticky.endpoint
+    }
 }
 
 /// Notes what a failover needs to repeat this packet elsewhere.
@@ -290,7 +349,9 @@ fn draw_up<B: Bytes, W: World>(
         if index >= words {
             break;
         }
-        let Some(word) = frame.read::<u32>(at + index * 4) else { break };
+        let Some(word) = frame.read::<u32>(at + index * 4) else {
+            break;
+        };
         *option = word;
     }
 }

@@ -6,8 +6,8 @@
 
 use lb_common::abi::{FlowKey, STATE_FIN_ENDPOINT, STATE_RST};
 use lb_common::wire::eth::{self, Ethernet};
-use lb_common::wire::l4::{self, Ports};
 use lb_common::wire::ipv4;
+use lb_common::wire::l4::{self, Ports};
 use lb_common::{Reason, V4};
 
 use crate::answer::{self, Answer};
@@ -35,8 +35,7 @@ fn reply<S: Skb, W: World<Addr = V4>>(skb: &mut S, world: &W) -> Result<Reason, 
     if net.fault.is_some() {
         return Err(Reason::EgressOther);
     }
-    let packet =
-        Packet::parse(skb, ethernet, net).map_err(|_reason| Reason::EgressOther)?;
+    let packet = Packet::parse(skb, ethernet, net).map_err(|_reason| Reason::EgressOther)?;
     let key = packet.key();
 
     if let Some(slot) = world.reverse().find(&key) {
@@ -107,8 +106,13 @@ fn restore<S: Skb>(
             .ok_or(Reason::HalfEdited)?;
     }
     if ports.dst != packet.ports.dst {
-        skb.replace_port(packet.net.transport + 2, transport, packet.ports.dst, ports.dst)
-            .ok_or(Reason::HalfEdited)?;
+        skb.replace_port(
+            packet.net.transport + 2,
+            transport,
+            packet.ports.dst,
+            ports.dst,
+        )
+        .ok_or(Reason::HalfEdited)?;
     }
     Ok(Reason::ReplyLocal)
 }

@@ -103,18 +103,17 @@ impl Family for V4Family {
         let header_len = header.header_len();
         let total_len = usize::from(header.total_len.get());
         let available = frame.len().wrapping_sub(eth::LEN);
-        let fault = if header.version_ihl >> 4 != 4
-            || header_len < ipv4::MIN_LEN
-            || header_len > available
-        {
-            Some(Reason::BadHeaderLength)
-        } else if total_len < header_len || total_len > available {
-            Some(Reason::BadTotalLength)
-        } else if header.is_fragment() {
-            Some(Reason::Fragment)
-        } else {
-            None
-        };
+        let fault =
+            if header.version_ihl >> 4 != 4 || header_len < ipv4::MIN_LEN || header_len > available
+            {
+                Some(Reason::BadHeaderLength)
+            } else if total_len < header_len || total_len > available {
+                Some(Reason::BadTotalLength)
+            } else if header.is_fragment() {
+                Some(Reason::Fragment)
+            } else {
+                None
+            };
         Some(Network {
             src: header.src,
             dst: header.dst,

@@ -4,11 +4,11 @@
 //! a FIN, a RST or a flow in a special state takes the long way. It must not decide anything a
 //! new connection decides: an established flow never moves.
 
+use lb_common::Reason;
 use lb_common::abi::{
     Flow, FlowKey, Kind, STATE_FIN_CLIENT, STATE_FIN_ENDPOINT, STATE_GONE, STATE_PARTIAL, STATE_RST,
 };
 use lb_common::wire::l4;
-use lb_common::Reason;
 
 use crate::family::{Family, Hop};
 use crate::frame::Frame;
@@ -18,11 +18,15 @@ use crate::transmit::{self, Names};
 use crate::world::{Entry, Slot, World};
 
 /// Names of what happens to packets of established flows.
-pub const NAT: Names =
-    Names { transmit: Reason::FlowNat, redirect: Reason::FlowNatRedirect };
+pub const NAT: Names = Names {
+    transmit: Reason::FlowNat,
+    redirect: Reason::FlowNatRedirect,
+};
 /// The same for replies.
-pub const NAT_REPLY: Names =
-    Names { transmit: Reason::ReplyNat, redirect: Reason::ReplyNatRedirect };
+pub const NAT_REPLY: Names = Names {
+    transmit: Reason::ReplyNat,
+    redirect: Reason::ReplyNatRedirect,
+};
 
 /// Forwards a packet of a known flow. None for a SYN, which opens a connection of its own (the
 /// flow stays until that one completes), and for a flow whose endpoint is gone.
@@ -90,7 +94,11 @@ pub fn send<F: Frame, N: Family, W: World<Addr = N::Addr>>(
             send_out::<F, N, W>(frame, world, packet, &edit, kind, hop, NAT)
         }
         Kind::NatReply => {
-            let hop = transmit::Hop { ifindex: flow.ifindex, next: flow.mac, own: link.mac };
+            let hop = transmit::Hop {
+                ifindex: flow.ifindex,
+                next: flow.mac,
+                own: link.mac,
+            };
             send_out::<F, N, W>(frame, world, packet, &edit, kind, hop, NAT_REPLY)
         }
     }
@@ -146,7 +154,11 @@ fn follow_state<N: Family, W: World<Addr = N::Addr>>(
     flow: &Flow<N::Addr>,
 ) {
     let from_endpoint = flow.kind == Kind::NatReply as u8;
-    let fin = if from_endpoint { STATE_FIN_ENDPOINT } else { STATE_FIN_CLIENT };
+    let fin = if from_endpoint {
+        STATE_FIN_ENDPOINT
+    } else {
+        STATE_FIN_CLIENT
+    };
     let mut state = flow.state & !STATE_RST;
     if packet.flags & l4::RST != 0 {
         state |= STATE_RST;

@@ -11,8 +11,13 @@ use crate::world::{Entry, Slot, World};
 #[inline(always)]
 pub fn port(range: [u16; 2], hash: u32, attempt: u32) -> Be16 {
     let [first, last] = range;
-    let count = u32::from(last).wrapping_sub(u32::from(first)).wrapping_add(1);
-    let mixed = hash.wrapping_add(attempt.wrapping_mul(0x9e37_79b1)).wrapping_mul(0x85eb_ca6b) >> 16;
+    let count = u32::from(last)
+        .wrapping_sub(u32::from(first))
+        .wrapping_add(1);
+    let mixed = hash
+        .wrapping_add(attempt.wrapping_mul(0x9e37_79b1))
+        .wrapping_mul(0x85eb_ca6b)
+        >> 16;
     Be16::new(first.wrapping_add(((mixed * count) >> 16) as u16))
 }
 
@@ -25,7 +30,9 @@ pub fn taken<W: World>(
     packet: &Packet<W::Addr>,
 ) -> bool {
     if local {
-        let Some(slot) = world.reverse().find(reply) else { return false };
+        let Some(slot) = world.reverse().find(reply) else {
+            return false;
+        };
         let holder = slot.read();
         holder.vip != packet.net.dst || holder.ports != packet.ports.swapped()
     } else {

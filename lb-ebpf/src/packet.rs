@@ -39,7 +39,9 @@ impl<A: Address> Packet<A> {
     #[inline(always)]
     pub fn parse<B: Bytes>(frame: &B, eth: Ethernet, net: Network<A>) -> Result<Self, Reason> {
         if net.protocol == ipv4::TCP {
-            let tcp = frame.read::<Tcp>(net.transport).ok_or(Reason::TruncatedTransport)?;
+            let tcp = frame
+                .read::<Tcp>(net.transport)
+                .ok_or(Reason::TruncatedTransport)?;
             let header_len = tcp.header_len();
             if net.payload_len < l4::TCP_LEN {
                 return Err(Reason::TruncatedTransport);
@@ -60,7 +62,9 @@ impl<A: Address> Packet<A> {
                 window: tcp.window,
             })
         } else if net.protocol == ipv4::UDP {
-            let udp = frame.read::<Udp>(net.transport).ok_or(Reason::TruncatedTransport)?;
+            let udp = frame
+                .read::<Udp>(net.transport)
+                .ok_or(Reason::TruncatedTransport)?;
             if net.payload_len < l4::UDP_LEN {
                 return Err(Reason::TruncatedTransport);
             }
@@ -116,6 +120,10 @@ impl<A: Address> Packet<A> {
         let data = self.net.payload_len.wrapping_sub(self.header_len) as u32;
         let syn = u32::from(self.flags & l4::SYN != 0);
         let fin = u32::from(self.flags & l4::FIN != 0);
-        self.seq.get().wrapping_add(data).wrapping_add(syn).wrapping_add(fin)
+        self.seq
+            .get()
+            .wrapping_add(data)
+            .wrapping_add(syn)
+            .wrapping_add(fin)
     }
 }

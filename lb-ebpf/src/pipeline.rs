@@ -22,7 +22,9 @@ use crate::{answer, arp, connect, flow, promote};
 /// that wants a decision.
 #[inline(always)]
 pub fn established<F: Frame, W: World<Addr = V4>>(frame: &mut F, world: &W) -> Option<Reason> {
-    let Some(ethernet) = frame.read::<Ethernet>(0) else { return Some(Reason::TooShort) };
+    let Some(ethernet) = frame.read::<Ethernet>(0) else {
+        return Some(Reason::TooShort);
+    };
     match ethernet.ethertype {
         eth::IPV4 => known_flow::<F, V4Family, W>(frame, world, ethernet),
         eth::ARP => None,
@@ -36,7 +38,9 @@ fn known_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     world: &W,
     ethernet: Ethernet,
 ) -> Option<Reason> {
-    let Some(net) = N::parse(frame) else { return Some(Reason::TooShort) };
+    let Some(net) = N::parse(frame) else {
+        return Some(Reason::TooShort);
+    };
     if !world.in_bitmap(net.dst) {
         return Some(Reason::NotOurs);
     }
@@ -117,10 +121,13 @@ pub fn carry_out<F: Frame, W: World<Addr = V4>>(
     world: &W,
     carry: impl FnOnce(&mut F, &W, &Packet<V4>) -> Result<Reason, Reason>,
 ) -> Reason {
-    let packet = frame.read::<Ethernet>(0).ok_or(Reason::TooShort).and_then(|ethernet| {
-        let net = V4Family::parse(frame).ok_or(Reason::TooShort)?;
-        sound_packet(frame, ethernet, net)
-    });
+    let packet = frame
+        .read::<Ethernet>(0)
+        .ok_or(Reason::TooShort)
+        .and_then(|ethernet| {
+            let net = V4Family::parse(frame).ok_or(Reason::TooShort)?;
+            sound_packet(frame, ethernet, net)
+        });
     match packet.and_then(|packet| carry(frame, world, &packet)) {
         Ok(reason) | Err(reason) => reason,
     }
@@ -160,11 +167,18 @@ fn odd_packet<F: Frame, N: Family, W: World<Addr = N::Addr>>(
 /// itself.
 #[inline(always)]
 fn not_for_vip<W: World>(world: &W, dst: W::Addr) -> Result<(), Reason> {
-    if world.vip(dst).is_none() { Err(Reason::NotOurs) } else { Ok(()) }
+    if world.vip(dst).is_none() {
+        Err(Reason::NotOurs)
+    } else {
+        Ok(())
+    }
 }
 
 /// True for a packet of a flow whose endpoint is gone.
 #[inline(always)]
 fn is_gone<W: World>(world: &W, packet: &Packet<W::Addr>) -> bool {
-    world.flows().find(&packet.key()).is_some_and(|slot| slot.read().state & STATE_GONE != 0)
+    world
+        .flows()
+        .find(&packet.key())
+        .is_some_and(|slot| slot.read().state & STATE_GONE != 0)
 }

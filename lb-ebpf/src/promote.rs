@@ -2,10 +2,10 @@
 //! number, for UDP when the endpoint has answered. Nothing that a client alone can send, or an
 //! endpoint alone, pins an entry.
 
+use lb_common::Reason;
 use lb_common::abi::{Answered, Endpoint, Flow, FlowKey, Handshake, Kind, Reverse};
 use lb_common::wire::l4::{self, Ports};
 use lb_common::wire::{Be32, Mac};
-use lb_common::Reason;
 
 use crate::answer::client_key;
 use crate::packet::Packet;
@@ -17,10 +17,7 @@ use crate::world::{Entry, Inserted, Slot, World};
 /// The middle of a TCP connection without a flow: the client's ACK that completes a handshake,
 /// or nobody's packet, which is refused.
 #[inline(always)]
-pub fn acknowledgement<W: World>(
-    world: &W,
-    packet: &Packet<W::Addr>,
-) -> Result<Decision, Reason> {
+pub fn acknowledgement<W: World>(world: &W, packet: &Packet<W::Addr>) -> Result<Decision, Reason> {
     let key = &packet.key();
     let answered = world.answered().find(key).map(|slot| slot.read());
     let Some(answered) = answered.filter(|answered| {
@@ -28,7 +25,11 @@ pub fn acknowledgement<W: World>(
     }) else {
         return Ok(Decision::Refuse(Why::UnknownFlow));
     };
-    let way = ClientWay { ifindex: world.link().ifindex, mac: packet.eth.src, ack: packet.ack };
+    let way = ClientWay {
+        ifindex: world.link().ifindex,
+        mac: packet.eth.src,
+        ack: packet.ack,
+    };
     match install(world, key, &answered, way) {
         Ok(()) => {
             world.answered().remove(key);
@@ -54,9 +55,17 @@ pub fn datagram<W: World>(
         reply_ports: reply.ports,
         seen: world.tick(),
     };
-    let way =
-        ClientWay { ifindex: handshake.ifindex, mac: handshake.mac, ack: Be32::new(0) };
-    install(world, &client_key(handshake, reply.protocol), &answered, way)
+    let way = ClientWay {
+        ifindex: handshake.ifindex,
+        mac: handshake.mac,
+        ack: Be32::new(0),
+    };
+    install(
+        world,
+        &client_key(handshake, reply.protocol),
+        &answered,
+        way,
+    )
 }
 
 /// How replies reach the client.
@@ -75,16 +84,23 @@ fn install<W: World>(
     answered: &Answered,
     way: ClientWay,
 ) -> Result<(), Reason> {
-    let endpoint: Endpoint<W::Addr> =
-        world.endpoint(answered.endpoint).ok_or(Reason::NoNextHop)?;
+    let endpoint: Endpoint<W::Addr> = world.endpoint(answered.endpoint).ok_or(Reason::NoNextHop)?;
     let kind = Kind::from_u8(endpoint.via);
-    let source = if kind == Kind::Local { key.src } else { world.config().snat };
-    let ports = Ports { src: answered.reply_ports.dst, dst: answered.reply_ports.src };
+    let source = if kind == Kind::Local {
+        key.src
+    } else {
+        world.config().snat
+    };
+    let ports = Ports {
+        src: answered.reply_ports.dst,
+        dst: answered.reply_ports.src,
+    };
     let tick = world.tick();
-    let reply_key =
-        FlowKey::new(endpoint.address, source, answered.reply_ports, key.protocol);
-    let forward =
-        Edit::between((key.src, key.dst, key.ports), (source, endpoint.address, ports));
+    let reply_key = FlowKey::new(endpoint.address, source, answered.reply_ports, key.protocol);
+    let forward = Edit::between(
+        (key.src, key.dst, key.ports),
+        (source, endpoint.address, ports),
+    );
     let entry = |edit: &Edit<W::Addr>, kind: Kind| Flow {
         src: edit.src,
         dst: edit.dst,
@@ -102,7 +118,11 @@ fn install<W: World>(
         state: 0,
     };
     if kind == Kind::Local {
-        let reverse = Reverse { vip: key.dst, ports: key.ports.swapped(), seen: tick };
+        let reverse = Reverse {
+            vip: key.dst,
+            ports: key.ports.swapped(),
+            seen: tick,
+        };
         match world.reverse().insert_new(&reply_key, &reverse) {
             Inserted::Yes => {}
             Inserted::Full => return Err(Reason::TableFull),
@@ -121,7 +141,11 @@ fn install<W: World>(
             (endpoint.address, source, answered.reply_ports),
             (key.dst, key.src, key.ports.swapped()),
         );
-        if world.flows().insert(&reply_key, &entry(&back, Kind::NatReply)) != Inserted::Yes {
+        if world
+            .flows()
+            .insert(&reply_key, &entry(&back, Kind::NatReply))
+            != Inserted::Yes
+        {
             return Err(Reason::TableFull);
         }
     }

@@ -102,7 +102,9 @@ pub fn echo<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     ethernet: Ethernet,
     net: Network<N::Addr>,
 ) -> Result<Reason, Reason> {
-    let message = frame.read::<Icmp>(net.transport).ok_or(Reason::TruncatedTransport)?;
+    let message = frame
+        .read::<Icmp>(net.transport)
+        .ok_or(Reason::TruncatedTransport)?;
     if net.payload_len < icmp::LEN {
         return Err(Reason::TruncatedTransport);
     }
@@ -127,9 +129,7 @@ pub fn echo<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     // choose freely and no loop can feed on: only requests are answered.
     frame
         .write(net.transport, reply)
-        .and_then(|()| {
-            N::rewrite(frame, &net, net.dst, net.src, 0, crate::family::Hop::Left)
-        })
+        .and_then(|()| N::rewrite(frame, &net, net.dst, net.src, 0, crate::family::Hop::Left))
         .and_then(|()| frame.write(0, [ethernet.src, world.link().mac]))
         .ok_or(Reason::HalfEdited)?;
     Ok(Reason::AnsweredEcho)
@@ -140,7 +140,11 @@ fn check_source<A: Address>(packet: &Packet<A>) -> Result<(), Reason> {
     let possible = packet.net.src.is_unicast()
         && packet.net.src != packet.net.dst
         && !packet.eth.src.is_group();
-    if possible { Ok(()) } else { Err(Reason::BadSource) }
+    if possible {
+        Ok(())
+    } else {
+        Err(Reason::BadSource)
+    }
 }
 
 /// Turns the frame into a RST that the sender accepts.
@@ -155,7 +159,11 @@ fn reset<F: Frame, N: Family>(
     let (seq, ack, flags) = if packet.flags & l4::ACK != 0 {
         (packet.ack, Be32::new(0), l4::RST)
     } else {
-        (Be32::new(0), Be32::new(packet.next_seq()), l4::RST | l4::ACK)
+        (
+            Be32::new(0),
+            Be32::new(packet.next_seq()),
+            l4::RST | l4::ACK,
+        )
     };
     let mut tcp = Tcp {
         ports: packet.ports.swapped(),
@@ -167,7 +175,12 @@ fn reset<F: Frame, N: Family>(
         checksum: Be16::new(0),
         urgent: Be16::new(0),
     };
-    let pseudo = checksum::pseudo(packet.net.dst, packet.net.src, ipv4::TCP, l4::TCP_LEN as u16);
+    let pseudo = checksum::pseudo(
+        packet.net.dst,
+        packet.net.src,
+        ipv4::TCP,
+        l4::TCP_LEN as u16,
+    );
     tcp.checksum = Be16::from_word(if finished_later {
         pseudo
     } else {
@@ -219,7 +232,9 @@ fn unreachable<F: Frame, N: Family>(
         },
         rest: Be32::new(0),
     };
-    frame.resize(at + icmp::LEN + quoted).ok_or(Reason::CannotResize)?;
+    frame
+        .resize(at + icmp::LEN + quoted)
+        .ok_or(Reason::CannotResize)?;
     frame
         .write(at, message)
         .and_then(|()| frame.write(at + icmp::LEN, network))
@@ -230,7 +245,10 @@ fn unreachable<F: Frame, N: Family>(
 
 #[inline(always)]
 fn words_sum(words: &[u32]) -> u64 {
-    words.iter().map(|&word| u64::from(word & 0xffff) + u64::from(word >> 16)).sum()
+    words
+        .iter()
+        .map(|&word| u64::from(word & 0xffff) + u64::from(word >> 16))
+        .sum()
 }
 
 #[inline(always)]
@@ -250,5 +268,7 @@ fn reply_headers<F: Frame, N: Family>(
         payload,
     };
     let macs: [Mac; 2] = [packet.eth.src, link.mac];
-    N::emit(frame, &fresh).and_then(|()| frame.write(0, macs)).ok_or(Reason::HalfEdited)
+    N::emit(frame, &fresh)
+        .and_then(|()| frame.write(0, macs))
+        .ok_or(Reason::HalfEdited)
 }

@@ -82,8 +82,12 @@ pub fn kind_of<F: Frame, A: Address>(
         return ChecksumKind::Full;
     }
     let len = packet.net.payload_len;
-    let pseudo =
-        checksum::pseudo(packet.net.src, packet.net.dst, packet.net.protocol, len as u16);
+    let pseudo = checksum::pseudo(
+        packet.net.src,
+        packet.net.dst,
+        packet.net.protocol,
+        len as u16,
+    );
     if field != pseudo {
         return ChecksumKind::Full;
     }
@@ -94,7 +98,11 @@ pub fn kind_of<F: Frame, A: Address>(
     let Some(sum) = frame.sum(packet.net.transport, len) else {
         return ChecksumKind::Partial;
     };
-    if checksum::add(sum, pseudo) == 0xffff { ChecksumKind::Full } else { ChecksumKind::Partial }
+    if checksum::add(sum, pseudo) == 0xffff {
+        ChecksumKind::Full
+    } else {
+        ChecksumKind::Partial
+    }
 }
 
 /// The transport checksum after the edit.
@@ -113,7 +121,10 @@ pub fn checksum_after<F: Frame, A: Address>(
         ChecksumKind::None => return Ok(Be16::new(0)),
         ChecksumKind::Full => checksum::update_full(field, delta),
         ChecksumKind::Partial if way == Way::Pass || link.flags & LINK_GENERIC != 0 => {
-            return Ok(Be16::from_word(checksum::update_partial(field, edit.address_delta)));
+            return Ok(Be16::from_word(checksum::update_partial(
+                field,
+                edit.address_delta,
+            )));
         }
         ChecksumKind::Partial => {
             // The field itself is the old pseudo-header's sum, so the segment's sum lacks
@@ -125,7 +136,11 @@ pub fn checksum_after<F: Frame, A: Address>(
         }
     };
     // Zero means "none" in UDP: its other representation is sent (RFC 768).
-    let new = if new == 0 && packet.net.protocol == ipv4::UDP { 0xffff } else { new };
+    let new = if new == 0 && packet.net.protocol == ipv4::UDP {
+        0xffff
+    } else {
+        new
+    };
     Ok(Be16::from_word(new))
 }
 
@@ -138,8 +153,15 @@ pub fn apply<F: Frame, N: Family>(
     new_checksum: Be16,
     hop: Hop,
 ) -> Result<(), Reason> {
-    N::rewrite(frame, &packet.net, edit.src, edit.dst, edit.address_delta, hop)
-        .and_then(|()| frame.write(packet.net.transport, edit.ports))
-        .and_then(|()| frame.write(packet.checksum_at, new_checksum))
-        .ok_or(Reason::HalfEdited)
+    N::rewrite(
+        frame,
+        &packet.net,
+        edit.src,
+        edit.dst,
+        edit.address_delta,
+        hop,
+    )
+    .and_then(|()| frame.write(packet.net.transport, edit.ports))
+    .and_then(|()| frame.write(packet.checksum_at, new_checksum))
+    .ok_or(Reason::HalfEdited)
 }

@@ -35,7 +35,9 @@ pub fn send<F: Frame, W: World>(
     hop: Hop,
     names: Names,
 ) -> Result<Reason, Reason> {
-    frame.write(0, [hop.next, hop.own]).ok_or(Reason::HalfEdited)?;
+    frame
+        .write(0, [hop.next, hop.own])
+        .ok_or(Reason::HalfEdited)?;
     if hop.ifindex == link.ifindex {
         return Ok(names.transmit);
     }

@@ -33,13 +33,15 @@ pub(crate) static DEST_BITMAP: Array<u64, { 1 << (limits::BITMAP_BITS - 6) }> = 
 #[btf_map(name = "vips")]
 pub(crate) static VIPS: HashMap<V4, Vip, { limits::VIPS }> = HashMap::new();
 #[btf_map(name = "frontends")]
-pub(crate) static FRONTENDS: HashMap<FrontendKey<V4>, Frontend, { limits::FRONTENDS }> = HashMap::new();
+pub(crate) static FRONTENDS: HashMap<FrontendKey<V4>, Frontend, { limits::FRONTENDS }> =
+    HashMap::new();
 #[btf_map(name = "endpoints")]
 pub(crate) static ENDPOINTS: Array<Endpoint<V4>, { limits::ENDPOINTS }> = Array::new();
 #[btf_map(name = "health")]
 pub(crate) static HEALTH: Array<Health, { limits::ENDPOINTS }> = Array::new();
 #[btf_map(name = "tables")]
-pub(crate) static TABLES: Array<TableElement, { limits::TABLE_ELEMENTS }, { MMAPABLE }> = Array::new();
+pub(crate) static TABLES: Array<TableElement, { limits::TABLE_ELEMENTS }, { MMAPABLE }> =
+    Array::new();
 #[btf_map(name = "flows")]
 pub(crate) static FLOWS: HashMap<FlowKey<V4>, Flow<V4>, { limits::FLOWS }> = HashMap::new();
 #[btf_map(name = "reverse")]
@@ -48,12 +50,14 @@ pub(crate) static REVERSE: HashMap<FlowKey<V4>, Reverse<V4>, { limits::REVERSE }
 pub(crate) static HANDSHAKES: LruHashMap<FlowKey<V4>, Handshake<V4>, { limits::HANDSHAKES }> =
     LruHashMap::new();
 #[btf_map(name = "answered")]
-pub(crate) static ANSWERED: LruHashMap<FlowKey<V4>, Answered, { limits::ANSWERED }> = LruHashMap::new();
+pub(crate) static ANSWERED: LruHashMap<FlowKey<V4>, Answered, { limits::ANSWERED }> =
+    LruHashMap::new();
 #[btf_map(name = "affinity")]
 pub(crate) static AFFINITY: LruHashMap<AffinityKey<V4>, Affinity, { limits::AFFINITY }> =
     LruHashMap::new();
 #[btf_map(name = "source_ranges")]
-pub(crate) static SOURCE_RANGES: LpmTrie<SourceRange<V4>, u32, { limits::SOURCE_RANGES }> = LpmTrie::new();
+pub(crate) static SOURCE_RANGES: LpmTrie<SourceRange<V4>, u32, { limits::SOURCE_RANGES }> =
+    LpmTrie::new();
 #[btf_map(name = "conflicts")]
 pub(crate) static CONFLICTS: LruHashMap<V4, Conflict, { limits::CONFLICTS }> = LruHashMap::new();
 #[btf_map(name = "refusals")]
@@ -93,7 +97,8 @@ pub(crate) struct Table<M: 'static>(pub(crate) &'static M);
 macro_rules! table {
     ($map:ident) => {
         impl<K: 'static, V: Copy + 'static, const N: usize, const F: usize> Entry<K, V>
-            for Table<$map<K, V, N, F>> {
+            for Table<$map<K, V, N, F>>
+        {
             type Slot = MapSlot<V>;
 
             #[inline(always)]

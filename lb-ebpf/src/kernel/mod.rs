@@ -27,8 +27,12 @@ use xdp::XdpFrame;
 
 /// The link this program is loaded for; the loader sets it.
 #[unsafe(no_mangle)]
-static LINK: Global<Link> =
-    Global::new(Link { ifindex: 0, mac: Mac([0; 6]), flags: LINK_NONE, zero: 0 });
+static LINK: Global<Link> = Global::new(Link {
+    ifindex: 0,
+    mac: Mac([0; 6]),
+    flags: LINK_NONE,
+    zero: 0,
+});
 
 /// Ingress, for drivers whose frames are one piece. On veth its presence makes the kernel switch
 /// segmentation offload off at the peer, so that what we send on fits the link.
@@ -92,7 +96,11 @@ fn first_contact(ctx: &XdpContext) -> u64 {
         Decision::Forward => (FORWARD, 0, 0),
         Decision::Open(place) => {
             let repeated = if place.repeated { REPEATED } else { 0 };
-            (OPEN, u32::from(place.source_port.word()) << 16 | repeated, place.endpoint)
+            (
+                OPEN,
+                u32::from(place.source_port.word()) << 16 | repeated,
+                place.endpoint,
+            )
         }
         Decision::Deliver => (DELIVER, 0, 0),
         Decision::Refuse(why) => (REFUSE, 0, why as u32),

@@ -46,13 +46,21 @@ impl Bytes for SkbFrame<'_> {
                 value.as_mut_ptr().cast(),
                 size_of::<T>() as u32,
             );
-            if read == 0 { Some(value.assume_init()) } else { None }
+            if read == 0 {
+                Some(value.assume_init())
+            } else {
+                None
+            }
         }
     }
 }
 
 fn flags(transport: Checksum) -> u64 {
-    if transport.udp { u64::from(BPF_F_MARK_MANGLED_0) } else { 0 }
+    if transport.udp {
+        u64::from(BPF_F_MARK_MANGLED_0)
+    } else {
+        0
+    }
 }
 
 impl Skb for SkbFrame<'_> {
@@ -65,10 +73,17 @@ impl Skb for SkbFrame<'_> {
         old: V4,
         new: V4,
     ) -> Option<()> {
-        let (from, to) = (u32::from_ne_bytes(old.0).into(), u32::from_ne_bytes(new.0).into());
+        let (from, to) = (
+            u32::from_ne_bytes(old.0).into(),
+            u32::from_ne_bytes(new.0).into(),
+        );
         let pseudo = flags(transport) | u64::from(BPF_F_PSEUDO_HDR) | 4;
-        self.ctx.l4_csum_replace(transport.offset, from, to, pseudo).ok()?;
-        self.ctx.l3_csum_replace(header_checksum, from, to, 4).ok()?;
+        self.ctx
+            .l4_csum_replace(transport.offset, from, to, pseudo)
+            .ok()?;
+        self.ctx
+            .l3_csum_replace(header_checksum, from, to, 4)
+            .ok()?;
         self.ctx.store(offset, &new, 0).ok()
     }
 
@@ -81,7 +96,9 @@ impl Skb for SkbFrame<'_> {
         new: Be16,
     ) -> Option<()> {
         let (from, to) = (u64::from(old.word()), u64::from(new.word()));
-        self.ctx.l4_csum_replace(transport.offset, from, to, flags(transport) | 2).ok()?;
+        self.ctx
+            .l4_csum_replace(transport.offset, from, to, flags(transport) | 2)
+            .ok()?;
         self.ctx.store(offset, &new, 0).ok()
     }
 }

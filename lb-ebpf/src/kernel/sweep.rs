@@ -30,7 +30,11 @@ fn sluice_sweep(_ctx: XdpContext) -> u32 {
             0,
         )
     };
-    if walked < 0 { xdp_action::XDP_ABORTED } else { xdp_action::XDP_PASS }
+    if walked < 0 {
+        xdp_action::XDP_ABORTED
+    } else {
+        xdp_action::XDP_PASS
+    }
 }
 
 extern "C" fn visit(
@@ -49,7 +53,13 @@ extern "C" fn visit(
     } else {
         world.flows().find(&other_key).map(|slot| slot.read().seen)
     };
-    match judge(&key, &flow, other_seen, world.endpoint(flow.endpoint), world.tick()) {
+    match judge(
+        &key,
+        &flow,
+        other_seen,
+        world.endpoint(flow.endpoint),
+        world.tick(),
+    ) {
         Fate::Keep => maps::use_endpoint(flow.endpoint),
         Fate::MarkGone => {
             maps::use_endpoint(flow.endpoint);

@@ -145,7 +145,15 @@ impl World for Kernel {
                 conflict.mac = mac;
             });
         } else {
-            table.insert(&vip, &Conflict { count: 1, seen: tick, mac, zero: 0 });
+            table.insert(
+                &vip,
+                &Conflict {
+                    count: 1,
+                    seen: tick,
+                    mac,
+                    zero: 0,
+                },
+            );
         }
     }
 

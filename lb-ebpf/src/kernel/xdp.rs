@@ -4,9 +4,9 @@
 //! taken anew. Values are read at whatever alignment the packet has: kernels with efficient
 //! unaligned access allow it, and the verifier refuses it elsewhere.
 
+use aya_ebpf::EbpfContext as _;
 use aya_ebpf::helpers::generated::bpf_xdp_adjust_tail;
 use aya_ebpf::programs::XdpContext;
-use aya_ebpf::EbpfContext as _;
 use lb_common::abi::pod::Plain;
 use lb_common::checksum;
 use lb_ebpf::frame::{Bytes, Frame};
@@ -35,7 +35,11 @@ impl<'a> XdpFrame<'a> {
     #[inline(always)]
     fn pointer<T>(&self, offset: usize) -> Option<*mut T> {
         let pointer = self.start + offset;
-        if pointer + size_of::<T>() > self.end { None } else { Some(pointer as *mut T) }
+        if pointer + size_of::<T>() > self.end {
+            None
+        } else {
+            Some(pointer as *mut T)
+        }
     }
 }
 
@@ -74,7 +78,8 @@ impl Frame for XdpFrame<'_> {
     #[inline(always)]
     fn write<T: Plain>(&mut self, offset: usize, value: T) -> Option<()> {
         // SAFETY: as in `read`; the program owns the packet while it runs.
-        self.pointer::<T>(offset).map(|pointer| unsafe { *pointer = value })
+        self.pointer::<T>(offset)
+            .map(|pointer| unsafe { *pointer = value })
     }
 
     #[inline(always)]
@@ -92,7 +97,11 @@ impl Frame for XdpFrame<'_> {
             return None;
         }
         let folded = sum(self.start, self.end, offset as u32, len as u32);
-        if folded > 0xffff { None } else { Some(folded as u16) }
+        if folded > 0xffff {
+            None
+        } else {
+            Some(folded as u16)
+        }
     }
 }
 
