@@ -7,13 +7,11 @@
 use lb_common::abi::{Answered, FlowKey, HANDSHAKE_ANSWERED, Handshake};
 use lb_common::wire::Be32;
 use lb_common::wire::l4;
-use lb_common::{Address, Reason, checksum};
+use lb_common::{Address, Reason};
 
-use crate::failover;
 use crate::family::Family;
 use crate::flow::{NAT_REPLY, send_out};
 use crate::frame::Frame;
-use crate::health;
 use crate::packet::Packet;
 use crate::pipeline::Decision;
 use crate::promote;
@@ -85,7 +83,6 @@ pub fn judge<W: World>(
         }
         world.answered().insert(&key, &answered);
     }
-    health::answered(world, handshake.endpoint);
     slot.update(|handshake| {
         handshake.ack = ack;
         handshake.flags |= HANDSHAKE_ANSWERED;
@@ -101,37 +98,17 @@ pub fn client_key<A: Address>(handshake: &Handshake<A>, protocol: u8) -> FlowKey
 
 /// A packet from the wire to the SNAT address that belongs to no flow.
 #[inline(always)]
-pub fn from_wire<F: Frame, W: World>(
-    frame: &F,
-    world: &W,
-    packet: &Packet<W::Addr>,
-) -> Result<Decision, Reason> {
+pub fn from_wire<W: World>(world: &W, packet: &Packet<W::Addr>) -> Result<Decision, Reason> {
     let key = packet.key();
     let slot = world.handshakes().find(&key).ok_or(Reason::NotOurs)?;
     if packet.is_tcp() {
         return match judge(world, packet, &key, &slot) {
             Answer::TooLate => Err(Reason::AnswerTooLate),
-            Answer::Deliver => Ok(Decision::Deliver),
-            Answer::Refused if !sound(frame, packet) => Err(Reason::BadChecksum),
-            Answer::Refused => {
-                let place = failover::next(world, &key);
-                Ok(if place.endpoint == 0 { Decision::Deliver } else { Decision::Move(place) })
-            }
+            Answer::Deliver | Answer::Refused => Ok(Decision::Deliver),
         };
     }
     promote::datagram(world, &slot.read(), &key)?;
     Ok(Decision::Forward)
-}
-
-/// True when a refusal's checksum holds: a forged or broken one must not move a connection.
-#[inline(always)]
-fn sound<F: Frame, A: Address>(frame: &F, packet: &Packet<A>) -> bool {
-    let net = &packet.net;
-    let pseudo = checksum::pseudo(net.src, net.dst, net.protocol, net.payload_len as u16);
-    packet.checksum.word() == pseudo
-        || frame
-            .sum(net.transport, net.payload_len)
-            .is_some_and(|sum| checksum::add(sum, pseudo) == 0xffff)
 }
 
 /// Carries out [`Decision::Deliver`]: hands an endpoint's answer to the client.

@@ -5,22 +5,25 @@
 //! all. A reply tuple that another connection holds is never shared: the next endpoint takes it,
 //! and when all are taken the client's port is rewritten.
 
-use lb_common::abi::{Affinity, AffinityKey, Frontend, HANDSHAKE_ECN, Handshake, Kind, SourceRange};
+use lb_common::abi::{
+    Affinity, AffinityKey, Endpoint, FlowKey, Frontend, HANDSHAKE_ANSWERED, Handshake, Kind,
+    SourceRange,
+};
 use lb_common::wire::l4::{self, Ports};
 use lb_common::wire::{Be16, Be32};
-use lb_common::{Address, Reason};
+use lb_common::{Address, Reason, limits};
 
 use crate::candidates;
 use crate::family::{Family, Hop};
 use crate::flow::{next_hop, send_out};
 use crate::frame::{Bytes, Frame};
+use crate::nat;
 use crate::packet::Packet;
 use crate::pipeline::Decision;
-use crate::place::{Place, place};
 use crate::refuse::Why;
 use crate::rewrite::{self, Edit, Way};
 use crate::transmit::Names;
-use crate::world::{Entry, Slot, World};
+use crate::world::{Entry, Inserted, Slot, World};
 
 const NEW: Names = Names {
     transmit: Reason::NewNat,
@@ -51,6 +54,17 @@ pub fn check_source<W: World>(
     Ok(())
 }
 
+/// What became of one candidate.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Offer {
+    /// A new attempt, under this source port.
+    New(Be16),
+    /// The attempt stands already, under this source port.
+    Repeated(Be16),
+    /// Try the next one; if there is none, for this reason.
+    Next(Reason),
+}
+
 /// Finds the endpoint for the first packet of a connection, and remembers the attempt.
 #[inline(always)]
 pub fn open<B: Bytes, W: World>(
@@ -59,27 +73,184 @@ pub fn open<B: Bytes, W: World>(
     packet: &Packet<W::Addr>,
     frontend: &Frontend,
 ) -> Result<Decision, Reason> {
-    let sticky = sticky_endpoint(world, frontend, packet);
-    let key = packet.key();
-    let candidates = candidates::of(world, frontend, &key, sticky);
-    let place = world
-        .with_draft(|draft| {
-            draw_up(draft, frame, world, packet, frontend);
-            place(world, frontend, &key, &candidates, draft)
-        })
-        .unwrap_or(Place::NOWHERE);
-    if place.endpoint == 0 {
-        return if place.reason == Reason::RefusedNoEndpoint {
-            Ok(Decision::Refuse(Why::NoEndpoint))
-        } else {
-            Err(place.reason)
-        };
-    }
+    let placed = world
+        .with_draft(|draft| place(frame, world, packet, frontend, draft))
+        .unwrap_or(Err(Reason::HandshakeTable));
+    let place = match placed {
+        Ok(place) => place,
+        Err(Reason::RefusedNoEndpoint) => return Ok(Decision::Refuse(Why::NoEndpoint)),
+        Err(reason) => return Err(reason),
+    };
     if frontend.affinity != 0 {
-        let key = AffinityKey { frontend: frontend.id, client: packet.net.src };
-        world.affinity().insert(&key, &Affinity { endpoint: place.endpoint, seen: world.tick() });
+        let key = AffinityKey {
+            frontend: frontend.id,
+            client: packet.net.src,
+        };
+        world.affinity().insert(
+            &key,
+            &Affinity {
+                endpoint: place.endpoint,
+                seen: world.tick(),
+            },
+        );
     }
     Ok(Decision::Open(place))
+}
+
+/// Where a connection goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Endpoint id.
+    pub endpoint: u32,
+    /// The source port that the endpoint sees.
+    pub source_port: Be16,
+    /// True when the packet was seen before.
+    pub repeated: bool,
+}
+
+/// Offers the connection to its candidates, in order, until one has it. The last round is for
+/// a tuple that is taken everywhere: the first endpoint again, under a port of ours.
+#[inline(always)]
+fn place<B: Bytes, W: World>(
+    frame: &B,
+    world: &W,
+    packet: &Packet<W::Addr>,
+    frontend: &Frontend,
+    draft: &mut Handshake<W::Addr>,
+) -> Result<Place, Reason> {
+    let sticky = sticky_endpoint(world, frontend, packet);
+    let candidates = candidates::of(world, frontend, packet, sticky);
+    draw_up(draft, frame, world, packet, frontend);
+    let mut reason = Reason::RefusedNoEndpoint;
+    let mut tries = 0;
+    for round in 0..=ROUNDS {
+        let port = if round == ROUNDS {
+            Port::Rewritten
+        } else {
+            Port::Own
+        };
+        let id = match port {
+            Port::Own => candidates.id(round),
+            Port::Rewritten if reason == Reason::TupleTaken => draft.endpoint,
+            Port::Rewritten => break,
+        };
+        if port == Port::Own && (tries >= limits::MAX_CANDIDATES || id == sticky && round != 0) {
+            continue;
+        }
+        let Some(endpoint) = candidates::usable(world, frontend, id) else {
+            continue;
+        };
+        draft.endpoint = id;
+        match offer(world, packet, &endpoint, candidates.hash, draft, port) {
+            Offer::New(source_port) => {
+                return Ok(Place {
+                    endpoint: id,
+                    source_port,
+                    repeated: false,
+                });
+            }
+            Offer::Repeated(source_port) => {
+                return Ok(Place {
+                    endpoint: id,
+                    source_port,
+                    repeated: true,
+                });
+            }
+            Offer::Next(why) => reason = why,
+        }
+        draft.tried = [id, draft.tried[0]];
+        tries += 1;
+    }
+    Err(reason)
+}
+
+/// Rounds with candidates of the table and of affinity.
+const ROUNDS: u32 = 4;
+
+/// Which source port the endpoint sees.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Port {
+    /// The client's own (`Local`), or one of ours (`Nat`).
+    Own,
+    /// One of ours, also for `Local`.
+    Rewritten,
+}
+
+/// Offers the connection to one endpoint: writes the handshake, or finds it there.
+#[inline(always)]
+fn offer<W: World>(
+    world: &W,
+    packet: &Packet<W::Addr>,
+    endpoint: &Endpoint<W::Addr>,
+    hash: u32,
+    handshake: &Handshake<W::Addr>,
+    port: Port,
+) -> Offer {
+    let local = Kind::from_u8(endpoint.via) == Kind::Local;
+    if !local && endpoint.ifindex == 0 {
+        return Offer::Next(Reason::NoNextHop);
+    }
+    let config = world.config();
+    let source = if local { packet.net.src } else { config.snat };
+    let own_port = local && port == Port::Own;
+    let tries = if own_port { 1 } else { limits::SNAT_TRIES };
+    let handshakes = world.handshakes();
+    for attempt in 0..tries {
+        let source_port = if own_port {
+            packet.ports.src
+        } else {
+            nat::port(config.snat_ports, hash, attempt)
+        };
+        let reply_ports = Ports {
+            src: Be16::new(endpoint.port),
+            dst: source_port,
+        };
+        let key = FlowKey::new(endpoint.address, source, reply_ports, packet.net.protocol);
+        if nat::taken(world, &key, local, packet) {
+            continue;
+        }
+        match handshakes.insert_new(&key, handshake) {
+            Inserted::Yes => return Offer::New(source_port),
+            Inserted::Full => return Offer::Next(Reason::HandshakeTable),
+            Inserted::Exists => {}
+        }
+        let Some(slot) = handshakes.find(&key) else {
+            continue;
+        };
+        let old = slot.read();
+        let same =
+            old.vip == packet.net.dst && old.client == packet.net.src && old.ports == packet.ports;
+        if same && old.isn == packet.seq {
+            return repeated(world, &old, source_port);
+        }
+        let age = world.millis().wrapping_sub(old.started);
+        if same || age > MILLIS_OF_A_HANDSHAKE {
+            // The client has begun anew, or the entry's connection is long dead.
+            handshakes.insert(&key, handshake);
+            return Offer::New(source_port);
+        }
+    }
+    Offer::Next(if own_port {
+        Reason::TupleTaken
+    } else {
+        Reason::SnatExhausted
+    })
+}
+
+const MILLIS_OF_A_HANDSHAKE: u32 = limits::HANDSHAKE << (limits::TICK_SHIFT - 20);
+
+/// A first packet that was seen before stays with its endpoint, unless that one is silent.
+#[inline(always)]
+fn repeated<W: World>(world: &W, old: &Handshake<W::Addr>, source_port: Be16) -> Offer {
+    let silent = old.flags & HANDSHAKE_ANSWERED == 0
+        && old.isn != Be32::new(0)
+        && world.config().failover != 0
+        && world.millis().wrapping_sub(old.started) > limits::SYN_PATIENCE_MS;
+    if silent {
+        Offer::Next(Reason::RefusedNoEndpoint)
+    } else {
+        Offer::Repeated(source_port)
+    }
 }
 
 /// Carries out [`Decision::Open`]: rewrites the packet for its endpoint and sends it.
@@ -165,7 +336,7 @@ fn draw_up<B: Bytes, W: World>(
     draft.window = packet.window;
     draft.tos = packet.net.tos;
     draft.ttl = packet.net.ttl;
-    draft.flags = packet.flags & HANDSHAKE_ECN;
+    draft.flags = 0;
     draft.option_words = 0;
     if !packet.is_tcp() {
         return;

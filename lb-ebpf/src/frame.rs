@@ -22,9 +22,8 @@ pub trait Bytes {
     }
 }
 
-/// Writing plain bytes, the same for both kinds. On a socket buffer only for a packet whose
-/// checksum is finished before and after.
-pub trait Rebuild: Bytes {
+/// A frame as XDP sees it.
+pub trait Frame: Bytes {
     /// Overwrites a value at `offset`; none, and nothing written, past the end.
     #[must_use]
     fn write<T: Plain>(&mut self, offset: usize, value: T) -> Option<()>;
@@ -32,10 +31,7 @@ pub trait Rebuild: Bytes {
     /// Makes the frame `len` bytes long; none, and nothing changed, where that cannot be.
     #[must_use]
     fn resize(&mut self, len: usize) -> Option<()>;
-}
 
-/// A frame as XDP sees it.
-pub trait Frame: Rebuild {
     /// One's-complement sum of `len` bytes from `offset`, folded, words in memory order; none
     /// past the end or where it is too long to sum.
     fn sum(&self, offset: usize, len: usize) -> Option<u16>;
@@ -51,7 +47,7 @@ pub struct Checksum {
 }
 
 /// A frame as TCX sees it.
-pub trait Skb: Rebuild {
+pub trait Skb: Bytes {
     /// Replaces an IPv4 address at `offset`, in the header checksum at `header_checksum` and in
     /// the transport checksum.
     #[must_use]

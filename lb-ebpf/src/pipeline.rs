@@ -10,10 +10,10 @@ use lb_common::abi::{STATE_GONE, verdict};
 use lb_common::wire::eth::{self, Ethernet};
 use lb_common::{Reason, V4};
 
+use crate::connect::Place;
 use crate::family::{Family, Network, V4Family};
 use crate::frame::Frame;
 use crate::packet::Packet;
-use crate::place::Place;
 use crate::refuse::{self, Why};
 use crate::world::{Entry, Slot, World};
 use crate::{answer, arp, connect, flow, promote};
@@ -64,8 +64,6 @@ pub enum Decision {
     Open(Place),
     /// It is an endpoint's answer: hand it to the client.
     Deliver,
-    /// It is an endpoint's refusal: becomes the SYN to another one.
-    Move(Place),
     /// Say no.
     Refuse(Why),
 }
@@ -95,7 +93,7 @@ fn unknown_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
         Err(fault) => return odd_packet::<F, N, W>(frame, world, ethernet, net, fault),
     };
     if answer::is_for_snat(world, &packet) {
-        return answer::from_wire(frame, world, &packet);
+        return answer::from_wire(world, &packet);
     }
     let Some(frontend) = world.frontend(&packet.frontend_key()) else {
         not_for_vip(world, net.dst)?;
@@ -115,7 +113,7 @@ fn unknown_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     }
 }
 
-/// Carries out [`Decision::Open`], [`Decision::Deliver`], [`Decision::Move`] or [`Decision::Refuse`] on a packet that
+/// Carries out [`Decision::Open`], [`Decision::Deliver`] or [`Decision::Refuse`] on a packet that
 /// was judged sound before.
 #[inline(always)]
 pub fn carry_out<F: Frame, W: World<Addr = V4>>(

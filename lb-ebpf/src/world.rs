@@ -103,8 +103,6 @@ pub trait World {
     fn allow_refusal(&self) -> bool;
     /// Notes somebody else's claim to a VIP.
     fn note_conflict(&self, vip: Self::Addr, mac: Mac);
-    /// Puts the buffer into this link's ingress when the program ends (egress only).
-    fn reinject(&self);
     /// Sends the frame out of another interface when the program ends.
     fn redirect(&self, ifindex: u32);
 }

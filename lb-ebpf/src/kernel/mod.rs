@@ -11,18 +11,17 @@ mod world;
 mod xdp;
 
 use aya_ebpf::Global;
-use aya_ebpf::bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC, xdp_action};
+use aya_ebpf::bindings::{TC_ACT_SHOT, TC_ACT_UNSPEC, xdp_action};
 use aya_ebpf::macros::{classifier, xdp};
 use aya_ebpf::programs::{TcContext, XdpContext};
 use lb_common::abi::{LINK_NONE, Link};
 use lb_common::wire::Be16;
 use lb_common::{Mac, Outcome, Reason};
+use lb_ebpf::connect::Place;
 use lb_ebpf::family::V4Family;
 use lb_ebpf::pipeline::Decision;
-use lb_ebpf::place::Place;
 use lb_ebpf::refuse::Why;
-use lb_ebpf::{answer, connect, egress, failover, pipeline, refuse};
-use skb::SkbFrame;
+use lb_ebpf::{answer, connect, egress, pipeline, refuse};
 use world::Kernel;
 use xdp::XdpFrame;
 
@@ -61,7 +60,6 @@ fn ingress(ctx: &XdpContext) -> u32 {
             FORWARD => established(ctx),
             OPEN => open(ctx, (decision >> 32) as u32, decision as u32),
             DELIVER => deliver(ctx),
-            MOVE => failover(ctx, (decision >> 32) as u32, decision as u32),
             _ => refuse(ctx, (decision >> 32) as u32),
         };
     }
@@ -83,7 +81,6 @@ const FORWARD: u8 = 1;
 const OPEN: u8 = 2;
 const DELIVER: u8 = 3;
 const REFUSE: u8 = 4;
-const MOVE: u8 = 5;
 const REPEATED: u32 = 1 << 8;
 
 #[inline(never)]
@@ -97,30 +94,27 @@ fn first_contact(ctx: &XdpContext) -> u64 {
     let (kind, low, high) = match pipeline::first_contact(&mut XdpFrame::new(ctx), &Kernel) {
         Decision::Done(reason) => (DONE, 0, reason as u32),
         Decision::Forward => (FORWARD, 0, 0),
-        Decision::Open(place) => (OPEN, pack(place), place.endpoint),
-        Decision::Move(place) => (MOVE, pack(place), place.endpoint),
+        Decision::Open(place) => {
+            let repeated = if place.repeated { REPEATED } else { 0 };
+            (
+                OPEN,
+                u32::from(place.source_port.word()) << 16 | repeated,
+                place.endpoint,
+            )
+        }
         Decision::Deliver => (DELIVER, 0, 0),
         Decision::Refuse(why) => (REFUSE, 0, why as u32),
     };
     u64::from(high) << 32 | u64::from(low | u32::from(kind))
 }
 
-/// A place's port and flag, above the decision's kind.
-#[inline(always)]
-fn pack(place: Place) -> u32 {
-    let repeated = if place.repeated { REPEATED } else { 0 };
-    u32::from(place.source_port.word()) << 16 | repeated
-}
-
-#[inline(always)]
-fn unpack(endpoint: u32, rest: u32) -> Place {
-    let source_port = Be16::from_word((rest >> 16) as u16);
-    Place { endpoint, source_port, repeated: rest & REPEATED != 0, ..Place::NOWHERE }
-}
-
 #[inline(never)]
 fn open(ctx: &XdpContext, endpoint: u32, rest: u32) -> u32 {
-    let place = unpack(endpoint, rest);
+    let place = Place {
+        endpoint,
+        source_port: Be16::from_word((rest >> 16) as u16),
+        repeated: rest & REPEATED != 0,
+    };
     pipeline::carry_out(&mut XdpFrame::new(ctx), &Kernel, |frame, world, packet| {
         connect::send::<_, V4Family, _>(frame, world, packet, place)
     }) as u32
@@ -134,14 +128,6 @@ fn deliver(ctx: &XdpContext) -> u32 {
 }
 
 #[inline(never)]
-fn failover(ctx: &XdpContext, endpoint: u32, rest: u32) -> u32 {
-    let place = unpack(endpoint, rest);
-    pipeline::carry_out(&mut XdpFrame::new(ctx), &Kernel, |frame, world, _| {
-        failover::from_wire::<_, V4Family, _>(frame, world, place)
-    }) as u32
-}
-
-#[inline(never)]
 fn refuse(ctx: &XdpContext, why: u32) -> u32 {
     pipeline::carry_out(&mut XdpFrame::new(ctx), &Kernel, |frame, world, packet| {
         refuse::packet::<_, V4Family, _>(frame, world, packet, Why::from_u32(why))
@@ -151,30 +137,16 @@ fn refuse(ctx: &XdpContext, why: u32) -> u32 {
 /// Egress: replies of local endpoints.
 #[classifier]
 fn sluice_egress(ctx: TcContext) -> i32 {
+    let mut skb = skb::SkbFrame::new(&ctx);
     let bytes = ctx.len();
-    let mut reason = reply(&ctx);
-    if reason == UNDECIDED {
-        reason = reply_failover(&ctx);
-    }
-    let reason = Reason::from_u32(reason);
+    let reason = egress::egress(&mut skb, &Kernel);
     maps::count(reason, bytes);
     match reason.outcome() {
         // "Unspecified" lets the next program of the chain decide too.
         Outcome::Pass | Outcome::Transmit => TC_ACT_UNSPEC,
-        Outcome::Redirect => TC_ACT_REDIRECT as i32,
+        Outcome::Redirect => aya_ebpf::bindings::TC_ACT_REDIRECT as i32,
         Outcome::Drop => TC_ACT_SHOT as i32,
     }
-}
-
-#[inline(never)]
-fn reply(ctx: &TcContext) -> u32 {
-    egress::established(&mut SkbFrame::new(ctx), &Kernel)
-        .map_or(UNDECIDED, |reason| reason as u32)
-}
-
-#[inline(never)]
-fn reply_failover(ctx: &TcContext) -> u32 {
-    egress::failover(&mut SkbFrame::new(ctx), &Kernel) as u32
 }
 
 #[panic_handler]

@@ -1,6 +1,5 @@
 //! The kernel's tables and clocks as the pipeline's [`World`].
 
-use aya_ebpf::bindings::BPF_F_INGRESS;
 use aya_ebpf::helpers::generated::{
     bpf_get_prandom_u32, bpf_ktime_get_boot_ns, bpf_ktime_get_coarse_ns, bpf_redirect,
 };
@@ -156,12 +155,6 @@ impl World for Kernel {
                 },
             );
         }
-    }
-
-    #[inline(always)]
-    fn reinject(&self) {
-        // SAFETY: the helper only notes the interface for when the program ends.
-        unsafe { bpf_redirect(LINK.load().ifindex, u64::from(BPF_F_INGRESS)) };
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use aya_ebpf::helpers::generated::bpf_xdp_adjust_tail;
 use aya_ebpf::programs::XdpContext;
 use lb_common::abi::pod::Plain;
 use lb_common::checksum;
-use lb_ebpf::frame::{Bytes, Frame, Rebuild};
+use lb_ebpf::frame::{Bytes, Frame};
 
 /// A frame under XDP.
 pub(crate) struct XdpFrame<'a> {
@@ -74,7 +74,7 @@ const CHUNK: usize = 32;
 /// Most rounds: 4 KiB, more than a page-sized frame holds.
 const CHUNKS: usize = 128;
 
-impl Rebuild for XdpFrame<'_> {
+impl Frame for XdpFrame<'_> {
     #[inline(always)]
     fn write<T: Plain>(&mut self, offset: usize, value: T) -> Option<()> {
         // SAFETY: as in `read`; the program owns the packet while it runs.
@@ -91,9 +91,6 @@ impl Rebuild for XdpFrame<'_> {
         if result == 0 { Some(()) } else { None }
     }
 
-}
-
-impl Frame for XdpFrame<'_> {
     #[inline(always)]
     fn sum(&self, offset: usize, len: usize) -> Option<u16> {
         if len > CHUNK * CHUNKS {
