@@ -50,10 +50,11 @@ pub fn forward<F: Frame, N: Family, W: World<Addr = N::Addr>>(
             flow.seen = tick;
             flow.ack = packet.ack;
         });
-        if flow.kind == Kind::NatReply as u8 && !packet.is_tcp() {
-            if let Some(partner) = world.flows().find(&partner(&flow, packet.net.protocol)) {
-                partner.update(|partner| partner.replied = tick);
-            }
+        if flow.kind == Kind::NatReply as u8
+            && !packet.is_tcp()
+            && let Some(partner) = world.flows().find(&partner(&flow, packet.net.protocol))
+        {
+            partner.update(|partner| partner.replied = tick);
         }
     }
     match send::<F, N, W>(frame, world, packet, slot, &flow) {
@@ -170,11 +171,11 @@ fn follow_state<N: Family, W: World<Addr = N::Addr>>(
         return;
     }
     slot.update(|flow| flow.state = state);
-    if flow.kind != Kind::Local as u8 {
-        if let Some(other) = world.flows().find(&partner(flow, packet.net.protocol)) {
-            other.update(|other| {
-                other.state = (other.state & STATE_PARTIAL) | (state & !STATE_PARTIAL);
-            });
-        }
+    if flow.kind != Kind::Local as u8
+        && let Some(other) = world.flows().find(&partner(flow, packet.net.protocol))
+    {
+        other.update(|other| {
+            other.state = (other.state & STATE_PARTIAL) | (state & !STATE_PARTIAL);
+        });
     }
 }
