@@ -2,6 +2,7 @@
 //! kernel (`lb-userspace/tests/datapath`), and both must do the same.
 #![allow(
     dead_code,
+    unreachable_pub,
     reason = "each of the test programs that share this folder uses its own part of it"
 )]
 
