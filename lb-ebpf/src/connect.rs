@@ -11,7 +11,7 @@ use lb_common::abi::{
 };
 use lb_common::wire::l4::{self, Ports};
 use lb_common::wire::{Be16, Be32};
-use lb_common::{Address, Reason, limits};
+use lb_common::{Reason, limits};
 
 use crate::candidates;
 use crate::family::{Family, Hop};
