@@ -1,0 +1,1 @@
+//! Frames that nobody would send.
