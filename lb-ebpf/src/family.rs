@@ -107,18 +107,16 @@ impl Family for V4Family {
         let header = frame.read::<Ipv4>(eth::LEN)?;
         let header_len = header.header_len();
         let total_len = usize::from(header.total_len.get());
-        let available = frame.len().wrapping_sub(eth::LEN);
-        let fault =
-            if header.version_ihl >> 4 != 4 || header_len < ipv4::MIN_LEN || header_len > available
-            {
-                Some(Reason::BadHeaderLength)
-            } else if total_len < header_len || total_len > available {
-                Some(Reason::BadTotalLength)
-            } else if header.is_fragment() {
-                Some(Reason::Fragment)
-            } else {
-                None
-            };
+        let impossible = header.version_ihl >> 4 != 4 || header_len < ipv4::MIN_LEN;
+        let fault = if impossible || !frame.holds(eth::LEN + header_len) {
+            Some(Reason::BadHeaderLength)
+        } else if total_len < header_len || !frame.holds(eth::LEN + total_len) {
+            Some(Reason::BadTotalLength)
+        } else if header.is_fragment() {
+            Some(Reason::Fragment)
+        } else {
+            None
+        };
         Some(Network {
             src: header.src,
             dst: header.dst,

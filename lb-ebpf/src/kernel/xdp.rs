@@ -8,7 +8,9 @@ use core::ffi::c_void;
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::xdp_md;
-use aya_ebpf::helpers::generated::{bpf_csum_diff, bpf_loop, bpf_xdp_adjust_tail};
+use aya_ebpf::helpers::generated::{
+    bpf_csum_diff, bpf_loop, bpf_xdp_adjust_tail, bpf_xdp_get_buff_len,
+};
 use aya_ebpf::programs::XdpContext;
 use lb_common::abi::pod::Plain;
 use lb_common::checksum;
@@ -29,9 +31,9 @@ impl<'a> XdpFrame<'a> {
         Self { ctx, start, end }
     }
 
-    /// Length on arrival.
+    /// Length of its first piece, which nearly always is all of it.
     #[inline(always)]
-    pub(crate) fn arrived(&self) -> u32 {
+    pub(crate) fn first_piece(&self) -> u32 {
         (self.end - self.start) as u32
     }
 
@@ -62,7 +64,14 @@ fn bounds(ctx: &XdpContext) -> (usize, usize) {
 impl Bytes for XdpFrame<'_> {
     #[inline(always)]
     fn len(&self) -> usize {
-        self.end - self.start
+        // SAFETY: the context is this run's; the helper only reads it.
+        unsafe { bpf_xdp_get_buff_len(self.ctx.as_ptr().cast()) as usize }
+    }
+
+    #[inline(always)]
+    fn holds(&self, len: usize) -> bool {
+        // Nearly always the first piece is all: the helper is asked about the others only.
+        len <= self.end - self.start || len <= self.len()
     }
 
     #[inline(always)]

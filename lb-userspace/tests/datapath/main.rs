@@ -10,8 +10,12 @@ mod spoiled;
 
 use cases::case::{Case, Rig, Step, apply};
 use cases::host::Host;
-use cases::node::Node;
+use cases::node::{CLIENT, Node, VIP};
+use cases::packet::{P, Sum};
+use cases::scenes::{DATA, connected, connected_nat, data};
 use kernel::Kernel;
+use lb_common::Outcome;
+use lb_common::abi::LINK_VIRTUAL;
 
 /// The host's rig and the kernel's side by side: each step must have the same outcome in both.
 struct Both {
@@ -137,6 +141,44 @@ fn frames_cut_at_any_length_meet_the_same_fate_in_the_kernel() {
                 apply(&mut both, step);
             }
         }
+    }
+}
+
+/// A jumbo frame is in memory in pieces, of which a program sees the first.
+#[test]
+#[ignore = "root"]
+fn jumbo_frames_in_pieces_meet_the_same_fate() {
+    let mut both = Both::new();
+    let long = data(DATA).data(&[0x5a; 8001]);
+    let unused = data(DATA).to(VIP, 81).data(&[0x5a; 8001]);
+    let datagram = P::udp((CLIENT, 9), (VIP, 9999)).data(&[7; 8000]);
+    let echo = P::icmp(CLIENT, VIP, 8, 0, [0; 4]).data(&[7; 8000]);
+    let reserved = long.clone().sum(Sum::Partial);
+    let nat = [
+        (0, connected_nat("", Node::nat()), &long),
+        (
+            LINK_VIRTUAL,
+            connected_nat("", Node::nat().flags(LINK_VIRTUAL)),
+            &long,
+        ),
+        (
+            LINK_VIRTUAL,
+            connected_nat("", Node::nat().flags(LINK_VIRTUAL)),
+            &reserved,
+        ),
+    ];
+    let local =
+        [&long, &unused, &datagram, &echo].map(|frame| (0, connected("", Node::local()), frame));
+    for (flags, case, frame) in nat.into_iter().chain(local) {
+        case.run(&mut both);
+        let frame = frame.bytes();
+        let host = both.host.ingress(&frame);
+        let kernel = both.kernel.ingress_in_pieces(&frame);
+        assert_eq!(kernel, host, "link flags {flags}");
+        assert!(
+            host.reason.outcome() != Outcome::Drop || flags == LINK_VIRTUAL,
+            "{host:?}"
+        );
     }
 }
 
