@@ -18,6 +18,7 @@ pub mod refuse;
 pub mod scenes;
 pub mod select;
 pub mod sound;
+pub mod spoil;
 pub mod tcp;
 pub mod udp;
 

@@ -223,6 +223,13 @@ impl P {
         sum(&bytes)
     }
 
+    /// The transport checksum's field.
+    pub fn checksum(&self) -> u16 {
+        let at = 14 + 20 + self.ip_options.len() + self.segment().0.unwrap_or(0);
+        let bytes = self.bytes();
+        u16::from_be_bytes([bytes[at], bytes[at + 1]])
+    }
+
     /// Transport header and payload with a checksum of zero, and where that is.
     fn segment(&self) -> (Option<usize>, Vec<u8>) {
         let mut bytes = vec![];
