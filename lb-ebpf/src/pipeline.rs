@@ -100,10 +100,12 @@ fn unknown_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
         return Ok(Decision::Refuse(Why::Port));
     };
     if packet.is_tcp() && !packet.is_syn() {
-        if is_gone(world, &packet) {
-            return Ok(Decision::Refuse(Why::Gone));
-        }
-        return promote::acknowledgement(world, &packet);
+        return match promote::acknowledgement(world, &packet)? {
+            Decision::Refuse(Why::UnknownFlow) if is_gone(world, &packet) => {
+                Ok(Decision::Refuse(Why::Gone))
+            }
+            decision => Ok(decision),
+        };
     }
     connect::check_source(world, &frontend, &packet)?;
     match frontend.verdict {

@@ -23,6 +23,10 @@ pub fn acknowledgement<W: World>(world: &W, packet: &Packet<W::Addr>) -> Result<
     let Some(answered) = answered(world, packet) else {
         return Ok(Decision::Refuse(Why::UnknownFlow));
     };
+    if packet.eth.src.is_group() {
+        // Replies of full NAT would go there.
+        return Err(Reason::BadSource);
+    }
     let endpoint = world.endpoint(answered.endpoint);
     let state = endpoint.map_or(State::Unused, |endpoint| State::from_u8(endpoint.state));
     if state == State::Gone || state == State::Unused {

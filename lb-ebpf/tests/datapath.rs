@@ -4,7 +4,7 @@ mod cases;
 
 use cases::case::{Case, Rig, Step, apply};
 use cases::host::Host;
-use cases::node::Node;
+use cases::node::{CLIENT, Node, VIP};
 use lb_common::{Outcome, Reason};
 
 /// All cases run; then the failed ones are named together.
@@ -22,6 +22,36 @@ fn cases_hold_on_the_host() {
         .map(|case| case.name)
         .collect();
     assert!(failed.is_empty(), "failed: {failed:#?}");
+}
+
+/// Counts are the host's to show: in the kernel a second may pass in between.
+#[test]
+fn refusals_are_counted_by_the_second() {
+    let mut rig = Host::new(&Node::local().with(|node| node.refusals = 2));
+    let unused = cases::scenes::syn().to(VIP, 81).bytes();
+    let mut reasons = |wait| {
+        rig.wait(wait);
+        [(); 3].map(|()| rig.ingress(&unused).reason)
+    };
+    let limited = [
+        Reason::RefusedPort,
+        Reason::RefusedPort,
+        Reason::RateLimited,
+    ];
+    assert_eq!(reasons(0), limited);
+    assert_eq!(reasons(1025), limited);
+}
+
+/// The kernel's table of handshakes makes room; a refusal would be a fault of its own.
+#[test]
+fn a_full_handshake_table_drops_new_connections_only() {
+    let mut rig = Host::new(&Node::local());
+    rig.0.handshakes.limit(1);
+    let first = cases::scenes::syn();
+    let second = first.clone().from(CLIENT, 7).bytes();
+    assert_eq!(rig.ingress(&first.bytes()).reason, Reason::NewLocal);
+    assert_eq!(rig.ingress(&second).reason, Reason::HandshakeTable);
+    assert_eq!(rig.ingress(&first.bytes()).reason, Reason::RepeatedSyn);
 }
 
 /// The host's node as it stands before step `index`.

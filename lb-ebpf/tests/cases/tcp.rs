@@ -159,7 +159,12 @@ pub fn cases() -> Vec<Case> {
             .tables(|tables| assert_eq!(tables.counts(), [0, 0, 0, 0])),
         live_flow_and_a_syn(),
         closed_flow_and_a_syn(),
-        live_flow_and_another_endpoint(),
+        live_flow_and_another_endpoint(State::Draining),
+        live_flow_and_another_endpoint(State::Gone),
+        case("an ACK from a group address is nobody's", Node::local())
+            .edited(&syn(), Reason::NewLocal, &at_pod(&syn(), 0))
+            .leaving(&answer, Reason::ReplyLocal, &at_client(&answer))
+            .dropped(&ack().macs(NODE_MAC, [0xff; 6]).bytes(), Reason::BadSource),
         connected("a flow whose endpoint is gone is reset", Node::local())
             .step(Step::Endpoint(1, in_state(State::Gone)))
             .step(Step::Sweep)
@@ -265,15 +270,15 @@ fn closed_flow_and_a_syn() -> Case {
 
 /// The same, and the new connection goes elsewhere: the old reply tuple must not be kept, for no
 /// sweep would find it.
-fn live_flow_and_another_endpoint() -> Case {
+fn live_flow_and_another_endpoint(old: State) -> Case {
     let again = P::tcp((CLIENT, PORT), (VIP, 80), SYN, 5, 0);
     let answer = P::tcp((PODS[1], 8080), (CLIENT, PORT), SYN | ACK, 900, 6)
         .macs(super::packet::CLIENT_MAC, NODE_MAC);
     let done = P::tcp((CLIENT, PORT), (VIP, 80), ACK, 6, 901);
     connected("a new connection takes the old flow's place", two_pods())
-        .step(Step::Endpoint(1, in_state(State::Draining)))
+        .step(Step::Endpoint(1, in_state(old)))
+        .step(Step::Sweep)
         .edited(&again, Reason::NewLocal, &at_pod(&again, 1))
-        .edited(&data(DATA), Reason::FlowLocal, &at_pod(&data(DATA), 0))
         .leaving(&answer, Reason::ReplyLocal, &at_client(&answer))
         .edited(&done, Reason::FlowLocal, &at_pod(&done, 1))
         .tables(|tables| {
