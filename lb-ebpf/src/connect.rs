@@ -364,9 +364,9 @@ fn draw_up<B: Bytes, W: World>(
         if index >= words {
             break;
         }
-        let Some(word) = frame.read::<u32>(at + index * 4) else {
+        let Some(bytes) = frame.read::<u32>(at + index * 4) else {
             break;
         };
-        *option = word;
+        *option = bytes;
     }
 }

@@ -100,12 +100,13 @@ fn unknown_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
         return Ok(Decision::Refuse(Why::Port));
     };
     if packet.is_tcp() && !packet.is_syn() {
-        return match promote::acknowledgement(world, &packet)? {
-            Decision::Refuse(Why::UnknownFlow) if is_gone(world, &packet) => {
-                Ok(Decision::Refuse(Why::Gone))
-            }
-            decision => Ok(decision),
-        };
+        let decision = promote::acknowledgement(world, &packet)?;
+        let unknown = matches!(decision, Decision::Refuse(Why::UnknownFlow));
+        return Ok(if unknown && is_gone(world, &packet) {
+            Decision::Refuse(Why::Gone)
+        } else {
+            decision
+        });
     }
     connect::check_source(world, &frontend, &packet)?;
     match frontend.verdict {

@@ -214,29 +214,34 @@ impl Case {
         rig.set_up(&self.node);
         let mut last = None;
         for (index, step) in self.steps.iter().enumerate() {
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.take(rig, step, &mut last)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| take(rig, step, &mut last)));
             if let Err(panic) = outcome {
                 eprintln!("case \"{}\", step {index}", self.name);
                 resume_unwind(panic);
             }
         }
     }
+}
 
-    fn take(&self, rig: &mut dyn Rig, step: &Step, last: &mut Option<u32>) {
-        match step {
-            Step::Ingress(frame, reason, want) => {
-                let ran = rig.ingress(frame);
-                *last = ran.redirect;
-                judge(frame, &ran, *reason, want);
-            }
-            Step::Egress(frame, partial, reason, want) => {
-                judge(frame, &rig.egress(frame, *partial), *reason, want);
-            }
-            Step::Redirected(ifindex) => {
-                assert!(last.is_none_or(|last| last == *ifindex), "{last:?}");
-            }
-            other => apply(rig, other),
+fn take(rig: &mut dyn Rig, step: &Step, last: &mut Option<u32>) {
+    match step {
+        Step::Ingress(frame, reason, want) => {
+            let ran = rig.ingress(frame);
+            *last = ran.redirect;
+            judge(frame, &ran, *reason, want);
         }
+        Step::Egress(frame, partial, reason, want) => {
+            judge(frame, &rig.egress(frame, *partial), *reason, want);
+        }
+        Step::Redirected(ifindex) => {
+            assert!(last.is_none_or(|last| last == *ifindex), "{last:?}");
+        }
+        Step::Sweep
+        | Step::Wait(_)
+        | Step::Endpoint(..)
+        | Step::Health(..)
+        | Step::Fill(..)
+        | Step::Tables(_) => apply(rig, step),
     }
 }
 

@@ -274,7 +274,7 @@ impl P {
         if let Some(at) = at {
             let pseudo = match self.l4 {
                 L4::Icmp { .. } => 0,
-                _ => self.pseudo(segment.len()),
+                L4::Tcp { .. } | L4::Udp | L4::Other(_) => self.pseudo(segment.len()),
             };
             let full = !fold(u32::from(pseudo) + u32::from(sum(&segment)));
             let field = match self.sum {

@@ -2,6 +2,7 @@
 //! same reasons, the same bytes and the same tables as on the host.
 //!
 //! Takes root, and the object that `cargo xtask build` leaves; nothing is pinned or attached.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 #[path = "../../../lb-ebpf/tests/cases/mod.rs"]
 mod cases;

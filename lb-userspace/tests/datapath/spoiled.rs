@@ -15,16 +15,13 @@ fn spoiled_frames_meet_the_same_fate_in_the_kernel() {
         both.set_up(&case.node);
         for step in &case.steps {
             for _ in 0..3 {
-                match step {
-                    Step::Ingress(frame, ..) => {
-                        let spoiled = spoil(&mut random, frame);
-                        check(&spoiled, &both.ingress(&spoiled));
-                    }
-                    Step::Egress(frame, ..) => {
-                        let spoiled = spoil(&mut random, frame);
-                        check(&spoiled, &both.egress(&spoiled, false));
-                    }
-                    _ => {}
+                if let Step::Ingress(frame, ..) = step {
+                    let spoiled = spoil(&mut random, frame);
+                    check(&spoiled, &both.ingress(&spoiled));
+                }
+                if let Step::Egress(frame, ..) = step {
+                    let spoiled = spoil(&mut random, frame);
+                    check(&spoiled, &both.egress(&spoiled, false));
                 }
             }
             if !matches!(step, Step::Tables(_)) {
