@@ -55,7 +55,8 @@ pub const fn update_partial(field: u16, address_delta: u16) -> u16 {
 /// Uncomplemented sum of the pseudo-header: what a partial field holds.
 #[inline(always)]
 pub fn pseudo<A: Address>(src: A, dst: A, protocol: u8, length: u16) -> u16 {
-    fold(src.sum() + dst.sum() + (protocol as u16).to_be() as u32 + length.to_be() as u32)
+    let [protocol, length] = [protocol.into(), length].map(|word: u16| u32::from(word.to_be()));
+    fold(src.sum() + dst.sum() + protocol + length)
 }
 
 #[cfg(test)]

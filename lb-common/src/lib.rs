@@ -8,6 +8,10 @@
 //!
 //! This crate must never know aya-ebpf, tokio or Kubernetes, read a clock, or allocate.
 #![no_std]
+#![allow(
+    clippy::inline_always,
+    reason = "the kernel program is one function: what is not inlined costs a call and a frame"
+)]
 
 #[cfg(test)]
 extern crate std;

@@ -27,6 +27,9 @@ pub fn is_for_snat<W: World>(world: &W, packet: &Packet<W::Addr>) -> bool {
     packet.net.dst == config.snat && port >= config.snat_ports[0] && port <= config.snat_ports[1]
 }
 
+/// More data than any SYN carries: one segment of the largest MTU.
+const MOST_SYN_DATA: u32 = 0xffff;
+
 /// What the answer means.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Answer {
@@ -47,9 +50,13 @@ pub fn judge<W: World>(
     slot: &impl Slot<Handshake<W::Addr>>,
 ) -> Answer {
     let handshake = slot.read();
-    let acknowledges =
-        packet.flags & l4::ACK != 0 && packet.ack.get() == handshake.isn.get().wrapping_add(1);
-    if !acknowledges {
+    // A SYN may carry data (RFC 7413), and the answer acknowledges as much of it as it likes.
+    let beyond_syn = packet
+        .ack
+        .get()
+        .wrapping_sub(handshake.isn.get())
+        .wrapping_sub(1);
+    if packet.flags & l4::ACK == 0 || beyond_syn > MOST_SYN_DATA {
         return Answer::Deliver;
     }
     if packet.flags & l4::RST != 0 {

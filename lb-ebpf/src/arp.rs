@@ -20,11 +20,17 @@ pub fn question<F: Frame, W: World<Addr = V4>>(
         return Err(Reason::OtherArp);
     }
     let own = world.link().mac;
-    if ask.sender_mac != own && world.vip(ask.sender.v4()).is_some() {
+    // Our own announcement may come back from a switch; and nobody is answered at a group address.
+    if ask.sender_mac == own || ethernet.src.is_group() {
+        return Err(Reason::OtherArp);
+    }
+    // What another node owns it may announce.
+    let claimed = world.vip(ask.sender.v4());
+    if claimed.is_some_and(|vip| world.boot_ns() < vip.answer_until) {
         world.note_conflict(ask.sender.v4(), ask.sender_mac);
         return Err(Reason::ArpConflict);
     }
-    if ask.operation != arp::REQUEST {
+    if ask.operation != arp::REQUEST || ask.sender == ask.target {
         return Err(Reason::OtherArp);
     }
     let target = ask.target;

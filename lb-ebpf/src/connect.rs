@@ -11,7 +11,7 @@ use lb_common::abi::{
 };
 use lb_common::wire::l4::{self, Ports};
 use lb_common::wire::{Be16, Be32};
-use lb_common::{Address, Reason, limits};
+use lb_common::{Reason, limits};
 
 use crate::candidates;
 use crate::family::{Family, Hop};
@@ -20,7 +20,7 @@ use crate::frame::{Bytes, Frame};
 use crate::nat;
 use crate::packet::Packet;
 use crate::pipeline::Decision;
-use crate::refuse::Why;
+use crate::refuse::{Why, check_source as check_possible};
 use crate::rewrite::{self, Edit, Way};
 use crate::transmit::Names;
 use crate::world::{Entry, Inserted, Slot, World};
@@ -34,16 +34,14 @@ const REPEATED: Names = Names {
     redirect: Reason::RepeatedSynNatRedirect,
 };
 
-/// Drops a client outside the frontend's source ranges.
+/// Drops an impossible client, and one outside the frontend's source ranges.
 #[inline(always)]
 pub fn check_source<W: World>(
     world: &W,
     frontend: &Frontend,
     packet: &Packet<W::Addr>,
 ) -> Result<(), Reason> {
-    if !packet.net.src.is_unicast() || packet.net.src == packet.net.dst {
-        return Err(Reason::BadSource);
-    }
+    check_possible(world, packet.eth, &packet.net)?;
     let range = SourceRange {
         frontend: frontend.id.to_be(),
         client: packet.net.src,
@@ -61,6 +59,8 @@ enum Offer {
     New(Be16),
     /// The attempt stands already, under this source port.
     Repeated(Be16),
+    /// The same, but the endpoint has been silent for long: another one, if there is any.
+    Silent(Be16),
     /// Try the next one; if there is none, for this reason.
     Next(Reason),
 }
@@ -109,7 +109,7 @@ pub struct Place {
 }
 
 /// Offers the connection to its candidates, in order, until one has it. The last round is for
-/// a tuple that is taken everywhere: the first endpoint again, under a port of ours.
+/// a tuple that is taken: the first endpoint that has it again, under a port of ours.
 #[inline(always)]
 fn place<B: Bytes, W: World>(
     frame: &B,
@@ -122,6 +122,8 @@ fn place<B: Bytes, W: World>(
     let candidates = candidates::of(world, frontend, packet, sticky);
     draw_up(draft, frame, world, packet, frontend);
     let mut reason = Reason::RefusedNoEndpoint;
+    let mut silent = None;
+    let mut taken = 0;
     let mut tries = 0;
     for round in 0..=ROUNDS {
         let port = if round == ROUNDS {
@@ -131,7 +133,7 @@ fn place<B: Bytes, W: World>(
         };
         let id = match port {
             Port::Own => candidates.id(round),
-            Port::Rewritten if reason == Reason::TupleTaken => draft.endpoint,
+            Port::Rewritten if silent.is_none() => taken,
             Port::Rewritten => break,
         };
         if port == Port::Own && (tries >= limits::MAX_CANDIDATES || id == sticky && round != 0) {
@@ -156,12 +158,25 @@ fn place<B: Bytes, W: World>(
                     repeated: true,
                 });
             }
-            Offer::Next(why) => reason = why,
+            Offer::Silent(source_port) => {
+                silent = Some(Place {
+                    endpoint: id,
+                    source_port,
+                    repeated: true,
+                });
+            }
+            Offer::Next(why) => {
+                if why == Reason::TupleTaken && taken == 0 {
+                    taken = id;
+                }
+                reason = why;
+            }
         }
         draft.tried = [id, draft.tried[0]];
         tries += 1;
     }
-    Err(reason)
+    // Silence is no refusal: a SYN may be lost, or the endpoint's queue be full for a moment.
+    silent.ok_or(reason)
 }
 
 /// Rounds with candidates of the table and of affinity.
@@ -247,7 +262,7 @@ fn repeated<W: World>(world: &W, old: &Handshake<W::Addr>, source_port: Be16) ->
         && world.config().failover != 0
         && world.millis().wrapping_sub(old.started) > limits::SYN_PATIENCE_MS;
     if silent {
-        Offer::Next(Reason::RefusedNoEndpoint)
+        Offer::Silent(source_port)
     } else {
         Offer::Repeated(source_port)
     }
@@ -349,9 +364,9 @@ fn draw_up<B: Bytes, W: World>(
         if index >= words {
             break;
         }
-        let Some(word) = frame.read::<u32>(at + index * 4) else {
+        let Some(bytes) = frame.read::<u32>(at + index * 4) else {
             break;
         };
-        *option = word;
+        *option = bytes;
     }
 }

@@ -39,6 +39,13 @@ fn reply<S: Skb, W: World<Addr = V4>>(skb: &mut S, world: &W) -> Result<Reason, 
     let key = packet.key();
 
     if let Some(slot) = world.reverse().find(&key) {
+        // The pod's kernel has forgotten the old connection: this may be a new one's answer.
+        if packet.flags & l4::SYN != 0
+            && let Some(handshake) = world.handshakes().find(&key)
+            && answer::judge(world, &packet, &key, &handshake) == Answer::TooLate
+        {
+            return Err(Reason::AnswerTooLate);
+        }
         let reverse = slot.read();
         let tick = world.tick();
         let ending = packet.flags & (l4::FIN | l4::RST) != 0;

@@ -42,7 +42,7 @@ pub trait Family {
     /// Parses the network header. None when the frame ends before the addresses.
     fn parse<B: Bytes>(frame: &B) -> Option<Network<Self::Addr>>;
 
-    /// Writes new addresses and, with `hop`, a time to live less by one, and keeps the header's
+    /// Writes new addresses and the time to live that `hop` asks for, and keeps the header's
     /// checksum right.
     #[must_use]
     fn rewrite<F: Frame>(
@@ -69,7 +69,12 @@ pub enum Hop {
     Counted,
     /// The node's stack forwards and counts.
     Left,
+    /// Its way begins here: it is an answer of ours.
+    First,
 }
+
+/// Time to live of what we send ourselves.
+pub const TTL: u8 = 64;
 
 /// A fresh network header.
 #[derive(Clone, Copy, Debug)]
@@ -102,18 +107,16 @@ impl Family for V4Family {
         let header = frame.read::<Ipv4>(eth::LEN)?;
         let header_len = header.header_len();
         let total_len = usize::from(header.total_len.get());
-        let available = frame.len().wrapping_sub(eth::LEN);
-        let fault =
-            if header.version_ihl >> 4 != 4 || header_len < ipv4::MIN_LEN || header_len > available
-            {
-                Some(Reason::BadHeaderLength)
-            } else if total_len < header_len || total_len > available {
-                Some(Reason::BadTotalLength)
-            } else if header.is_fragment() {
-                Some(Reason::Fragment)
-            } else {
-                None
-            };
+        let impossible = header.version_ihl >> 4 != 4 || header_len < ipv4::MIN_LEN;
+        let fault = if impossible || !frame.holds(eth::LEN + header_len) {
+            Some(Reason::BadHeaderLength)
+        } else if total_len < header_len || !frame.holds(eth::LEN + total_len) {
+            Some(Reason::BadTotalLength)
+        } else if header.is_fragment() {
+            Some(Reason::Fragment)
+        } else {
+            None
+        };
         Some(Network {
             src: header.src,
             dst: header.dst,
@@ -136,18 +139,19 @@ impl Family for V4Family {
         address_delta: u16,
         hop: Hop,
     ) -> Option<()> {
-        let delta = match hop {
-            Hop::Left => address_delta,
-            Hop::Counted => {
-                let before = u16::from_ne_bytes([old.ttl, old.protocol]);
-                let ttl = old.ttl.wrapping_sub(1);
-                let after = u16::from_ne_bytes([ttl, old.protocol]);
-                frame.write(eth::LEN + ipv4::TTL_OFFSET, ttl)?;
-                checksum::add(
-                    address_delta,
-                    checksum::delta(u32::from(before), u32::from(after)),
-                )
-            }
+        let ttl = match hop {
+            Hop::Left => old.ttl,
+            Hop::Counted => old.ttl.wrapping_sub(1),
+            Hop::First => TTL,
+        };
+        let delta = if hop == Hop::Left {
+            address_delta
+        } else {
+            let before = u16::from_ne_bytes([old.ttl, old.protocol]);
+            let after = u16::from_ne_bytes([ttl, old.protocol]);
+            frame.write(eth::LEN + ipv4::TTL_OFFSET, ttl)?;
+            let change = checksum::delta(u32::from(before), u32::from(after));
+            checksum::add(address_delta, change)
         };
         let field = checksum::update_full(old.checksum.word(), delta);
         frame.write(eth::LEN + ipv4::CHECKSUM_OFFSET, Be16::from_word(field))?;

@@ -6,13 +6,15 @@
 
 use lb_common::Reason;
 use lb_common::abi::{
-    Flow, FlowKey, Kind, STATE_FIN_CLIENT, STATE_FIN_ENDPOINT, STATE_GONE, STATE_PARTIAL, STATE_RST,
+    Flow, FlowKey, Kind, STATE_FIN_CLIENT, STATE_FIN_ENDPOINT, STATE_GONE, STATE_PARTIAL,
+    STATE_REOPENED, STATE_RST,
 };
 use lb_common::wire::l4;
 
 use crate::family::{Family, Hop};
 use crate::frame::Frame;
 use crate::packet::Packet;
+use crate::promote;
 use crate::rewrite::{self, ChecksumKind, Edit, Way};
 use crate::transmit::{self, Names};
 use crate::world::{Entry, Slot, World};
@@ -28,8 +30,8 @@ pub const NAT_REPLY: Names = Names {
     redirect: Reason::ReplyNatRedirect,
 };
 
-/// Forwards a packet of a known flow. None for a SYN, which opens a connection of its own (the
-/// flow stays until that one completes), and for a flow whose endpoint is gone.
+/// Forwards a packet of a known flow. None for a SYN, which opens a connection of its own, and for
+/// the ACK that completes it (the flow stays until then), and for a flow whose endpoint is gone.
 #[inline(always)]
 pub fn forward<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     frame: &mut F,
@@ -39,7 +41,12 @@ pub fn forward<F: Frame, N: Family, W: World<Addr = N::Addr>>(
 ) -> Option<Reason> {
     let flow = slot.read();
     if flow.state & !STATE_PARTIAL != 0 || packet.flags & (l4::SYN | l4::FIN | l4::RST) != 0 {
-        if packet.is_syn() || flow.state & STATE_GONE != 0 {
+        if packet.is_syn() {
+            slot.update(|flow| flow.state |= STATE_REOPENED);
+            return None;
+        }
+        let reopened = flow.state & STATE_REOPENED != 0;
+        if flow.state & STATE_GONE != 0 || reopened && promote::completes(world, packet) {
             return None;
         }
         follow_state::<N, W>(world, packet, slot, &flow);
@@ -50,10 +57,11 @@ pub fn forward<F: Frame, N: Family, W: World<Addr = N::Addr>>(
             flow.seen = tick;
             flow.ack = packet.ack;
         });
-        if flow.kind == Kind::NatReply as u8 && !packet.is_tcp() {
-            if let Some(partner) = world.flows().find(&partner(&flow, packet.net.protocol)) {
-                partner.update(|partner| partner.replied = tick);
-            }
+        if flow.kind == Kind::NatReply as u8
+            && !packet.is_tcp()
+            && let Some(partner) = world.flows().find(&partner(&flow, packet.net.protocol))
+        {
+            partner.update(|partner| partner.replied = tick);
         }
     }
     match send::<F, N, W>(frame, world, packet, slot, &flow) {
@@ -144,6 +152,9 @@ pub fn partner<A: Copy>(flow: &Flow<A>, protocol: u8) -> FlowKey<A> {
     FlowKey::new(flow.dst, flow.src, flow.ports.swapped(), protocol)
 }
 
+/// What one direction's entry alone knows.
+const OF_ONE_WAY: u8 = STATE_PARTIAL | STATE_REOPENED;
+
 /// Notes FIN and RST in both directions' entries; a later packet takes a RST back, for the
 /// receiver may have ignored it.
 #[inline(always)]
@@ -170,11 +181,11 @@ fn follow_state<N: Family, W: World<Addr = N::Addr>>(
         return;
     }
     slot.update(|flow| flow.state = state);
-    if flow.kind != Kind::Local as u8 {
-        if let Some(other) = world.flows().find(&partner(flow, packet.net.protocol)) {
-            other.update(|other| {
-                other.state = (other.state & STATE_PARTIAL) | (state & !STATE_PARTIAL);
-            });
-        }
+    if flow.kind != Kind::Local as u8
+        && let Some(other) = world.flows().find(&partner(flow, packet.net.protocol))
+    {
+        other.update(|other| {
+            other.state = (other.state & OF_ONE_WAY) | (state & !OF_ONE_WAY);
+        });
     }
 }

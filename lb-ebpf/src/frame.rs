@@ -13,6 +13,12 @@ pub trait Bytes {
     /// Length of the frame in bytes.
     fn len(&self) -> usize;
 
+    /// True when there are `len` bytes at least. Where a frame lies in pieces, only the first can
+    /// be read, yet all of them are there.
+    fn holds(&self, len: usize) -> bool {
+        len <= self.len()
+    }
+
     /// A value at `offset`; none past the end.
     fn read<T: Plain>(&self, offset: usize) -> Option<T>;
 

@@ -100,10 +100,13 @@ fn unknown_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
         return Ok(Decision::Refuse(Why::Port));
     };
     if packet.is_tcp() && !packet.is_syn() {
-        if is_gone(world, &packet) {
-            return Ok(Decision::Refuse(Why::Gone));
-        }
-        return promote::acknowledgement(world, &packet);
+        let decision = promote::acknowledgement(world, &packet)?;
+        let unknown = matches!(decision, Decision::Refuse(Why::UnknownFlow));
+        return Ok(if unknown && is_gone(world, &packet) {
+            Decision::Refuse(Why::Gone)
+        } else {
+            decision
+        });
     }
     connect::check_source(world, &frontend, &packet)?;
     match frontend.verdict {

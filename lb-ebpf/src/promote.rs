@@ -3,11 +3,12 @@
 //! endpoint alone, pins an entry.
 
 use lb_common::Reason;
-use lb_common::abi::{Answered, Endpoint, Flow, FlowKey, Handshake, Kind, Reverse};
+use lb_common::abi::{Answered, Endpoint, Flow, FlowKey, Handshake, Kind, Reverse, State};
 use lb_common::wire::l4::{self, Ports};
 use lb_common::wire::{Be32, Mac};
 
 use crate::answer::client_key;
+use crate::flow::partner;
 use crate::packet::Packet;
 use crate::pipeline::Decision;
 use crate::refuse::Why;
@@ -19,12 +20,18 @@ use crate::world::{Entry, Inserted, Slot, World};
 #[inline(always)]
 pub fn acknowledgement<W: World>(world: &W, packet: &Packet<W::Addr>) -> Result<Decision, Reason> {
     let key = &packet.key();
-    let answered = world.answered().find(key).map(|slot| slot.read());
-    let Some(answered) = answered.filter(|answered| {
-        packet.flags & (l4::ACK | l4::RST) == l4::ACK && packet.ack == answered.ack
-    }) else {
+    let Some(answered) = answered(world, packet) else {
         return Ok(Decision::Refuse(Why::UnknownFlow));
     };
+    if packet.eth.src.is_group() {
+        // Replies of full NAT would go there.
+        return Err(Reason::BadSource);
+    }
+    let endpoint = world.endpoint(answered.endpoint);
+    let state = endpoint.map_or(State::Unused, |endpoint| State::from_u8(endpoint.state));
+    if state == State::Gone || state == State::Unused {
+        return Ok(Decision::Refuse(Why::Gone));
+    }
     let way = ClientWay {
         ifindex: world.link().ifindex,
         mac: packet.eth.src,
@@ -38,6 +45,20 @@ pub fn acknowledgement<W: World>(world: &W, packet: &Packet<W::Addr>) -> Result<
         Err(Reason::TableFull) => Ok(Decision::Refuse(Why::TableFull)),
         Err(reason) => Err(reason),
     }
+}
+
+/// True for the ACK that completes a handshake.
+#[inline(always)]
+pub fn completes<W: World>(world: &W, packet: &Packet<W::Addr>) -> bool {
+    answered(world, packet).is_some()
+}
+
+/// The handshake that this packet completes.
+#[inline(always)]
+fn answered<W: World>(world: &W, packet: &Packet<W::Addr>) -> Option<Answered> {
+    let acknowledges = packet.flags & (l4::ACK | l4::RST) == l4::ACK;
+    let answered = world.answered().find(&packet.key())?.read();
+    (acknowledges && packet.ack == answered.ack).then_some(answered)
 }
 
 /// A UDP endpoint has answered.
@@ -76,7 +97,8 @@ struct ClientWay {
     ack: Be32,
 }
 
-/// Writes both directions' entries and takes the handshake out. All or nothing.
+/// Writes both directions' entries and takes the handshake out. All or nothing. A flow that is
+/// replaced takes its other direction along, which no sweep would find.
 #[inline(always)]
 fn install<W: World>(
     world: &W,
@@ -149,6 +171,10 @@ fn install<W: World>(
             return Err(Reason::TableFull);
         }
     }
+    let replaced = world.flows().find(key).map(|slot| {
+        let old = slot.read();
+        (partner(&old, key.protocol), Kind::from_u8(old.kind))
+    });
     if world.flows().insert(key, &entry(&forward, kind)) != Inserted::Yes {
         if kind == Kind::Local {
             world.reverse().remove(&reply_key);
@@ -156,6 +182,15 @@ fn install<W: World>(
             world.flows().remove(&reply_key);
         }
         return Err(Reason::TableFull);
+    }
+    if let Some((old_key, old_kind)) = replaced
+        && (old_key != reply_key || old_kind != kind)
+    {
+        if old_kind == Kind::Local {
+            world.reverse().remove(&old_key);
+        } else {
+            world.flows().remove(&old_key);
+        }
     }
     world.handshakes().remove(&reply_key);
     Ok(())

@@ -9,7 +9,7 @@ use lb_common::wire::l4::{self, Tcp};
 use lb_common::wire::{Be16, Be32, Mac, ipv4};
 use lb_common::{Address, Reason, checksum};
 
-use crate::family::{Family, Fresh, Network};
+use crate::family::{Family, Fresh, Hop, Network, TTL};
 use crate::frame::Frame;
 use crate::packet::Packet;
 use crate::rewrite::{self, ChecksumKind};
@@ -49,7 +49,6 @@ impl Why {
     }
 }
 
-const TTL: u8 = 64;
 /// Bytes of the offending transport header that an unreachable quotes (RFC 792).
 const QUOTED: usize = 8;
 
@@ -64,7 +63,7 @@ pub fn packet<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     if packet.flags & l4::RST != 0 {
         return Err(Reason::UnknownRst);
     }
-    check_source(packet)?;
+    check_source(world, packet.eth, &packet.net)?;
     if !world.allow_refusal() {
         return Err(Reason::RateLimited);
     }
@@ -111,9 +110,7 @@ pub fn echo<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     if message.kind != icmp::ECHO_REQUEST || message.code != 0 {
         return Err(Reason::Icmp);
     }
-    if !net.src.is_unicast() || net.src == net.dst {
-        return Err(Reason::BadSource);
-    }
+    check_source(world, ethernet, &net)?;
     if !world.allow_refusal() {
         return Err(Reason::RateLimited);
     }
@@ -125,25 +122,31 @@ pub fn echo<F: Frame, N: Family, W: World<Addr = N::Addr>>(
         checksum: Be16::from_word(checksum::update_full(message.checksum.word(), delta)),
         ..message
     };
-    // Swapping the addresses changes no sum; the time to live stays as it came, which a host may
-    // choose freely and no loop can feed on: only requests are answered.
+    // Swapping the addresses changes no sum.
     frame
         .write(net.transport, reply)
-        .and_then(|()| N::rewrite(frame, &net, net.dst, net.src, 0, crate::family::Hop::Left))
+        .and_then(|()| N::rewrite(frame, &net, net.dst, net.src, 0, Hop::First))
         .and_then(|()| frame.write(0, [ethernet.src, world.link().mac]))
         .ok_or(Reason::HalfEdited)?;
     Ok(Reason::AnsweredEcho)
 }
 
+/// Ends the way of a packet whose source nobody can have, or only we: two VIPs that answer each
+/// other would do so for ever.
 #[inline(always)]
-fn check_source<A: Address>(packet: &Packet<A>) -> Result<(), Reason> {
-    let possible = packet.net.src.is_unicast()
-        && packet.net.src != packet.net.dst
-        && !packet.eth.src.is_group();
-    if possible {
-        Ok(())
-    } else {
+pub fn check_source<W: World>(
+    world: &W,
+    ethernet: Ethernet,
+    net: &Network<W::Addr>,
+) -> Result<(), Reason> {
+    let impossible = !net.src.is_unicast()
+        || net.src == net.dst
+        || ethernet.src.is_group()
+        || world.in_bitmap(net.src) && world.vip(net.src).is_some();
+    if impossible {
         Err(Reason::BadSource)
+    } else {
+        Ok(())
     }
 }
 

@@ -78,7 +78,8 @@ pub fn kind_of<F: Frame, A: Address>(
     if field == 0 && packet.net.protocol == ipv4::UDP {
         return ChecksumKind::None;
     }
-    if link.flags & LINK_VIRTUAL == 0 {
+    // Generic XDP meets what GRO has merged, which is unfinished, on any link.
+    if link.flags & (LINK_VIRTUAL | LINK_GENERIC) == 0 {
         return ChecksumKind::Full;
     }
     let len = packet.net.payload_len;

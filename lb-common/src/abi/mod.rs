@@ -11,7 +11,7 @@ pub mod pod;
 pub use config::{Config, LINK_GENERIC, LINK_NONE, LINK_VIRTUAL, Link};
 pub use flow::{
     Answered, Flow, FlowKey, HANDSHAKE_ANSWERED, Handshake, Kind, Reverse, STATE_FIN_CLIENT,
-    STATE_FIN_ENDPOINT, STATE_GONE, STATE_PARTIAL, STATE_RST,
+    STATE_FIN_ENDPOINT, STATE_GONE, STATE_PARTIAL, STATE_REOPENED, STATE_RST,
 };
 pub use frontend::{
     Affinity, AffinityKey, Conflict, Endpoint, Frontend, FrontendKey, Health, SourceRange, State,

@@ -18,6 +18,20 @@ unsafe impl Plain for u64 {}
 // SAFETY: an array of plain values is plain.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
+/// A copy of the value that `bytes` begins with; none where they are too few.
+pub fn from_bytes<T: Plain>(bytes: &[u8]) -> Option<T> {
+    let bytes = bytes.get(..size_of::<T>())?;
+    // SAFETY: as many bytes as T has are there, any bits are a T, and no alignment is asked for.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// The value's bytes, as they stand in memory.
+pub fn as_bytes<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: a plain type has no padding, so all its bytes are initialised; they are borrowed
+    // for as long as the value is.
+    unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
 /// Declares plain types: `plain!(Type = size; field types that add up to it);`
 #[macro_export]
 #[doc(hidden)]
@@ -35,4 +49,25 @@ macro_rules! plain {
         // SAFETY: as above; this is aya's name for the same promise.
         unsafe impl ::aya::Pod for $ty {}
     )+};
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{as_bytes, from_bytes};
+    use crate::wire::eth::Ethernet;
+    use crate::{Be16, Mac};
+
+    #[test]
+    fn values_come_back_from_their_bytes_at_any_alignment() {
+        let header = Ethernet {
+            dst: Mac([1, 2, 3, 4, 5, 6]),
+            src: Mac([7, 8, 9, 10, 11, 12]),
+            ethertype: Be16::new(0x0800),
+        };
+        let mut room = [0u8; 16];
+        room[1..15].copy_from_slice(as_bytes(&header));
+        assert_eq!(room[13..15], [8, 0]);
+        assert_eq!(from_bytes(&room[1..]), Some(header));
+        assert_eq!(from_bytes::<Ethernet>(&room[3..]), None);
+    }
 }

@@ -34,6 +34,7 @@ pub struct Ports {
 impl Ports {
     /// The other direction's ports.
     #[inline(always)]
+    #[must_use]
     pub const fn swapped(self) -> Self {
         Self {
             src: self.dst,

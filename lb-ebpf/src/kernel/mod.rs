@@ -19,6 +19,7 @@ use lb_common::wire::Be16;
 use lb_common::{Mac, Outcome, Reason};
 use lb_ebpf::connect::Place;
 use lb_ebpf::family::V4Family;
+use lb_ebpf::frame::Bytes as _;
 use lb_ebpf::pipeline::Decision;
 use lb_ebpf::refuse::Why;
 use lb_ebpf::{answer, connect, egress, pipeline, refuse};
@@ -38,20 +39,19 @@ static LINK: Global<Link> = Global::new(Link {
 /// segmentation offload off at the peer, so that what we send on fits the link.
 #[xdp]
 fn sluice_xdp(ctx: XdpContext) -> u32 {
-    ingress(&ctx)
+    ingress(&ctx, XdpFrame::new(&ctx).first_piece())
 }
 
 /// Ingress, for drivers that hand over jumbo frames in several pieces.
 #[xdp(frags)]
 fn sluice_xdp_frags(ctx: XdpContext) -> u32 {
-    ingress(&ctx)
+    ingress(&ctx, XdpFrame::new(&ctx).len() as u32)
 }
 
 /// The hot path first; each further step is a function of its own, for the kernel's stack is 512
 /// bytes over all frames of a call chain.
 #[inline(always)]
-fn ingress(ctx: &XdpContext) -> u32 {
-    let bytes = XdpFrame::new(ctx).arrived();
+fn ingress(ctx: &XdpContext, bytes: u32) -> u32 {
     let mut reason = established(ctx);
     if reason == UNDECIDED {
         let decision = first_contact(ctx);

@@ -4,8 +4,13 @@
 //! taken anew. Values are read at whatever alignment the packet has: kernels with efficient
 //! unaligned access allow it, and the verifier refuses it elsewhere.
 
+use core::ffi::c_void;
+
 use aya_ebpf::EbpfContext as _;
-use aya_ebpf::helpers::generated::bpf_xdp_adjust_tail;
+use aya_ebpf::bindings::xdp_md;
+use aya_ebpf::helpers::generated::{
+    bpf_csum_diff, bpf_loop, bpf_xdp_adjust_tail, bpf_xdp_get_buff_len,
+};
 use aya_ebpf::programs::XdpContext;
 use lb_common::abi::pod::Plain;
 use lb_common::checksum;
@@ -26,9 +31,9 @@ impl<'a> XdpFrame<'a> {
         Self { ctx, start, end }
     }
 
-    /// Length on arrival.
+    /// Length of its first piece, which nearly always is all of it.
     #[inline(always)]
-    pub(crate) fn arrived(&self) -> u32 {
+    pub(crate) fn first_piece(&self) -> u32 {
         (self.end - self.start) as u32
     }
 
@@ -59,7 +64,14 @@ fn bounds(ctx: &XdpContext) -> (usize, usize) {
 impl Bytes for XdpFrame<'_> {
     #[inline(always)]
     fn len(&self) -> usize {
-        self.end - self.start
+        // SAFETY: the context is this run's; the helper only reads it.
+        unsafe { bpf_xdp_get_buff_len(self.ctx.as_ptr().cast()) as usize }
+    }
+
+    #[inline(always)]
+    fn holds(&self, len: usize) -> bool {
+        // Nearly always the first piece is all: the helper is asked about the others only.
+        len <= self.end - self.start || len <= self.len()
     }
 
     #[inline(always)]
@@ -69,10 +81,8 @@ impl Bytes for XdpFrame<'_> {
     }
 }
 
-/// Bytes that one round of `sum` adds up.
-const CHUNK: usize = 32;
-/// Most rounds: 4 KiB, more than a page-sized frame holds.
-const CHUNKS: usize = 128;
+/// Most bytes that are summed: more than a page-sized frame holds.
+const LONGEST_SUM: usize = 4096;
 
 impl Frame for XdpFrame<'_> {
     #[inline(always)]
@@ -93,10 +103,11 @@ impl Frame for XdpFrame<'_> {
 
     #[inline(always)]
     fn sum(&self, offset: usize, len: usize) -> Option<u16> {
-        if len > CHUNK * CHUNKS {
+        // What is not in the first piece of a frame cannot be summed either.
+        if len > LONGEST_SUM || self.start + offset + len > self.end {
             return None;
         }
-        let folded = sum(self.start, self.end, offset as u32, len as u32);
+        let folded = sluice_sum(self.ctx.as_ptr().cast(), offset as u32, len as u32);
         if folded > 0xffff {
             None
         } else {
@@ -105,46 +116,94 @@ impl Frame for XdpFrame<'_> {
     }
 }
 
-/// A function of its own: its loop is verified once, not at every use. More than 16 bits mean
-/// that the bytes are not all there.
+/// A sum under way: of the packet, from `offset` on.
+struct Sum {
+    start: usize,
+    end: usize,
+    offset: usize,
+    total: u64,
+}
+
+impl Sum {
+    /// Address of LEN bytes that begin so many after `offset`, if they are there.
+    #[inline(always)]
+    fn at<const LEN: usize>(&self, after: usize) -> Option<usize> {
+        // The mask tells the verifier a bound that it does not see.
+        let at = self.start + (self.offset.wrapping_add(after) & (2 * LONGEST_SUM - 1));
+        if at + LEN > self.end { None } else { Some(at) }
+    }
+
+    /// Adds LEN bytes, a multiple of four; false when they are not there.
+    #[inline(always)]
+    fn add<const LEN: usize>(&mut self, after: usize) -> bool {
+        let Some(at) = self.at::<LEN>(after) else {
+            return false;
+        };
+        let nothing = core::ptr::null_mut();
+        // SAFETY: LEN bytes from `at` lie before the end, as was just checked; the helper reads.
+        let sum = unsafe { bpf_csum_diff(nothing, 0, at as *mut u32, LEN as u32, 0) };
+        self.total += u64::from(sum as u32);
+        true
+    }
+}
+
+/// Bytes that one round of each loop adds.
+const MANY: usize = 256;
+const FEW: usize = 16;
+const NOT_THERE: u32 = u32::MAX;
+
+extern "C" fn add_many(round: u32, sum: &mut Sum) -> i64 {
+    i64::from(!sum.add::<MANY>(round as usize * MANY))
+}
+
+extern "C" fn add_few(round: u32, sum: &mut Sum) -> i64 {
+    i64::from(!sum.add::<FEW>(round as usize * FEW))
+}
+
+/// Runs a body so many times. One that lacks its bytes ends the loop: the caller has looked.
+#[inline(always)]
+fn repeat(rounds: usize, body: extern "C" fn(u32, &mut Sum) -> i64, sum: &mut Sum) {
+    let (body, data) = (body as *mut c_void, core::ptr::from_mut(sum).cast());
+    // SAFETY: the body takes what the helper passes: the round and this pointer.
+    unsafe { bpf_loop(rounds as u32, body, data, 0) };
+}
+
+/// A global function: the verifier walks it once, with any arguments, and believes it afterwards.
+/// Walked anew for every caller's state, its loops took a program for virtual links past the limit
+/// of a million instructions. More than 16 bits say that the bytes are not there.
+#[unsafe(no_mangle)]
 #[inline(never)]
-fn sum(start: usize, end: usize, offset: u32, len: u32) -> u32 {
-    let mut at = start + (offset & 0x7f) as usize;
-    let mut left = len as usize;
-    let mut total = 0u64;
-    for _ in 0..CHUNKS {
-        if left < CHUNK {
-            break;
-        }
-        if at + CHUNK > end {
-            return u32::MAX;
-        }
-        // SAFETY: CHUNK bytes from `at` lie before the end, as was just checked.
-        let words = unsafe { *(at as *const [u32; CHUNK / 4]) };
-        for word in words {
-            total += u64::from(word);
-        }
-        at += CHUNK;
-        left -= CHUNK;
+extern "C" fn sluice_sum(ctx: *mut xdp_md, offset: u32, len: u32) -> u32 {
+    let (start, end) = bounds(&XdpContext::new(ctx));
+    let mut sum = Sum {
+        start,
+        end,
+        offset: offset as usize,
+        total: 0,
+    };
+    let len = len as usize;
+    repeat(len / MANY, add_many, &mut sum);
+    sum.offset += len / MANY * MANY;
+    repeat(len % MANY / FEW, add_few, &mut sum);
+    sum.offset += len % MANY / FEW * FEW;
+    let there = (len & 8 == 0 || sum.add::<8>(0)) && (len & 4 == 0 || sum.add::<4>(len & 8));
+    if !there {
+        return NOT_THERE;
     }
-    for _ in 0..CHUNK / 2 {
-        if left < 2 {
-            break;
-        }
-        if at + 2 > end {
-            return u32::MAX;
-        }
+    if len & 2 != 0 {
+        let Some(at) = sum.at::<2>(len & 12) else {
+            return NOT_THERE;
+        };
         // SAFETY: two bytes from `at` lie before the end.
-        total += u64::from(unsafe { *(at as *const u16) });
-        at += 2;
-        left -= 2;
+        sum.total += u64::from(unsafe { *(at as *const u16) });
     }
-    if left == 1 {
-        if at + 1 > end {
-            return u32::MAX;
-        }
+    if len & 1 != 0 {
+        let Some(at) = sum.at::<1>(len & 14) else {
+            return NOT_THERE;
+        };
         // SAFETY: one byte at `at` lies before the end.
-        total += u64::from(u16::from_ne_bytes([unsafe { *(at as *const u8) }, 0]));
+        let last = unsafe { *(at as *const u8) };
+        sum.total += u64::from(u16::from_ne_bytes([last, 0]));
     }
-    u32::from(checksum::fold64(total))
+    u32::from(checksum::fold64(sum.total))
 }
