@@ -126,17 +126,23 @@ fn kind_b_is_gone_at_once_and_cuts_what_is_open() {
     assert!(server.wait_timeout(SECOND).expect("at once").success());
     let report = load.finish().expect("report");
     eprintln!("{}", report.summary());
+    // More than were held at first: one that comes back while the process is dying may still be accepted by the
+    // kernel, and is then lost with the listener. That is what the column after SYN-ACK is for.
+    let download = report.of(Traffic::Download);
+    assert!(download.connected >= 4);
     assert_eq!(
-        report.of(Traffic::Download).after(),
-        4,
+        download.after(),
+        download.connected,
         "{:?}",
         report.failures
     );
     let idle = report.of(Traffic::Idle);
+    assert!(idle.of(Outcome::Answered) >= 16);
     assert_eq!(
-        idle.of(Outcome::ClosedIdle) + idle.of(Outcome::Reset),
-        16,
-        "each of the idle ones hears of it"
+        idle.of(Outcome::ClosedIdle) + idle.after(),
+        idle.connected,
+        "each of the idle ones hears of it: {:?}",
+        report.failures
     );
     assert!(
         report.of(Traffic::Udp).of(Outcome::Refused) > 0,

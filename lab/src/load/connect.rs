@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::Run;
 use crate::http::{Head, read_head, request};
-use crate::report::{Outcome, Traffic};
+use crate::report::{Outcome, Side, Traffic};
 
 /// An established connection.
 pub(super) struct Connection {
@@ -40,24 +40,29 @@ pub(super) async fn connect(run: &Run, traffic: Traffic) -> Option<Connection> {
         },
         Err(error) => Err(error),
     };
-    let result = connected.and_then(|stream| {
-        let took = started.elapsed();
-        {
+    match connected {
+        Ok(stream) => {
+            let took = started.elapsed();
             let mut report = run.report();
             report.connect.record(took);
             report.traffic.entry(traffic).or_default().connected += 1;
+            drop(report);
+            // Only told to people and compared with what the server saw; nothing that could fail after SYN-ACK may
+            // be mistaken for a failure before it.
+            let local = stream
+                .local_addr()
+                .unwrap_or_else(|_| SocketAddrV4::new(source, 0).into());
+            Some(Connection {
+                stream: BufReader::new(stream),
+                local,
+                traffic,
+            })
         }
-        stream.set_nodelay(true)?;
-        Ok((stream.local_addr()?, stream))
-    });
-    match result {
-        Ok((local, stream)) => Some(Connection {
-            stream: BufReader::new(stream),
-            local,
-            traffic,
-        }),
         Err(error) => {
             let outcome = connect_failure(&error);
+            if outcome.side() == Side::After {
+                run.report().traffic.entry(traffic).or_default().connected += 1;
+            }
             run.outcome(traffic, outcome, at_ms, || {
                 format!("from {source} after {:?}: {error}", started.elapsed())
             });
@@ -71,6 +76,7 @@ pub(super) async fn connect(run: &Run, traffic: Traffic) -> Option<Connection> {
 fn socket(source: Ipv4Addr) -> io::Result<TcpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
+    socket.set_tcp_nodelay(true)?;
     setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
     socket.bind(&SocketAddrV4::new(source, 0).into())?;
     Ok(TcpSocket::from_std_stream(socket.into()))
