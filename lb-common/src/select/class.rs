@@ -3,8 +3,8 @@
 //! Rows depend on the number of frontends alone, so that nodes with the same view agree and a
 //! scaling Service keeps its rows. In each class the array has room for all regions and, while
 //! tables are switched, for a second copy of nearly all of them (of half of them from 10k
-//! frontends on). With 10 endpoints no one is 10 % off its share up to 1k frontends; `ARCHITECTURE`
-//! has the figures per class. A table must never change its rows for another reason than its
+//! frontends on). With 10 endpoints no one is 10 % off its share up to 1k frontends; [`CLASSES`]
+//! has the figures. A table must never change its rows for another reason than its
 //! class: connections would move that nobody had to move.
 
 /// Most rows of any table, as a binary logarithm.
@@ -23,6 +23,20 @@ pub struct Class {
 }
 
 /// All classes, smallest number of frontends first.
+///
+/// The largest deviation of any endpoint from its share, in percent, by number of endpoints:
+/// median and 99th percentile over 1,000 seeds (10,000 for 10 endpoints), and how many of 10,000
+/// seeds put one of 10 endpoints more than 10 % off.
+///
+/// | frontends | rows | 2 | 3 | 5 | 10 | 30 | 100 | 10 off by 10 % |
+/// |---|---|---|---|---|---|---|---|---|
+/// | 250 | 65,536 | 0.2, 0.6 | 0.4, 1.0 | 0.8, 1.6 | 1.5, 2.6 | 3.4, 5.3 | 7.4, 11 | 0 |
+/// | 500 | 32,768 | 0.2, 0.8 | 0.6, 1.5 | 1.1, 2.2 | 2.1, 3.8 | 4.8, 7.6 | 11, 15 | 0 |
+/// | 1,000 | 16,384 | 0.3, 1.2 | 0.8, 2.1 | 1.6, 3.3 | 3.0, 5.4 | 6.6, 11 | 15, 21 | 0 |
+/// | 2,000 | 8,192 | 0.5, 1.7 | 1.1, 2.9 | 2.2, 4.3 | 4.1, 7.4 | 9.5, 15 | 21, 32 | 0 |
+/// | 4,000 | 4,096 | 0.6, 2.2 | 1.6, 4.1 | 3.1, 6.1 | 5.8, 11 | 14, 21 | 29, 44 | 165 |
+/// | 10,000 | 2,048 | 0.9, 3.4 | 2.3, 6.0 | 4.3, 8.9 | 8.4, 15 | 19, 30 | 42, 61 | 2,495 |
+/// | 16,384 | 1,024 | 1.2, 4.3 | 3.0, 7.4 | 6.3, 13 | 11, 21 | 27, 41 | 56, 86 | 7,313 |
 pub const CLASSES: [Class; 7] = [
     Class {
         frontends: 250,

@@ -47,9 +47,9 @@ impl From<SocketAddr> for Identity {
 /// The key of one endpoint's permutation, derived from the cluster's seed and its identity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ScoreKey {
-    multiply: [u32; 3],
-    add: [u32; 4],
-    tie: u32,
+    multiply: [u16; 3],
+    add: [u16; 4],
+    tie: [u16; 3],
 }
 
 impl ScoreKey {
@@ -60,24 +60,24 @@ impl ScoreKey {
         for word in [upper, lower, u64::from(identity.port)] {
             state = finish(state.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ word);
         }
-        let draw = |n: u64| finish(state ^ n.wrapping_mul(0xd1b5_4a32_d192_ed03));
-        let low = |x: u64| x as u32;
-        let high = |x: u64| (x >> 32) as u32;
-        let [a, b, c, d] = [draw(1), draw(2), draw(3), draw(4)];
+        let draws =
+            [1u64, 2, 3, 4, 5].map(|n| finish(state ^ n.wrapping_mul(0xd1b5_4a32_d192_ed03)));
+        let low = draws.map(|draw| draw as u16);
+        let high = draws.map(|draw| (draw >> 32) as u16);
         Self {
-            multiply: [low(a) | 1, high(a) | 1, low(b) | 1],
-            add: [high(b), low(c), high(c), low(d)],
-            tie: high(d),
+            multiply: [low[0] | 1, high[0] | 1, low[1] | 1],
+            add: [high[1], low[2], high[2], low[3]],
+            tie: [high[3], low[4] | 1, high[4] | 1],
         }
     }
 
     /// The endpoint's place for `row` among `1 << rows_log2` rows: a permutation of the rows.
     ///
     /// Each step is a bijection on `rows_log2` bits: adding, multiplying by an odd number, and
-    /// folding the upper half into the lower one.
+    /// folding the upper half into the lower one. Hence 16 bits of `rows_log2` at most; and 16 bits at a time is what vector units do well.
     #[inline]
-    pub fn stratum(&self, row: u32, rows_log2: u32) -> u32 {
-        let mask = (1 << rows_log2) - 1;
+    pub fn stratum(&self, row: u16, rows_log2: u32) -> u16 {
+        let mask = ((1u32 << rows_log2) - 1) as u16;
         let fold = rows_log2.div_ceil(2);
         let mut x = row;
         for (multiply, add) in self.multiply.iter().zip(&self.add) {
@@ -87,12 +87,13 @@ impl ScoreKey {
         x.wrapping_add(self.add[3]) & mask
     }
 
-    /// Score for `row`: the stratum in the upper bits, a hash to break ties in the lower 32.
+    /// Score for `row`: the stratum in the upper half, a hash to break ties in the lower.
     #[inline]
-    pub fn score(&self, row: u32, rows_log2: u32) -> u64 {
-        let tie = (row ^ self.tie).wrapping_mul(0x9e37_79b1);
-        let tie = (tie ^ tie >> 15).wrapping_mul(self.multiply[0]);
-        u64::from(self.stratum(row, rows_log2)) << 32 | u64::from(tie)
+    pub fn score(&self, row: u16, rows_log2: u32) -> u32 {
+        let [add, multiply, again] = self.tie;
+        let tie = row.wrapping_add(add).wrapping_mul(multiply);
+        let tie = (tie ^ tie >> 8).wrapping_mul(again);
+        u32::from(self.stratum(row, rows_log2)) << 16 | u32::from(tie ^ tie >> 8)
     }
 }
 
@@ -117,8 +118,8 @@ mod tests {
             let endpoint = SocketAddr::new(IpAddr::from(host.to_be_bytes()), port);
             let key = ScoreKey::new(seed, &Identity::new(endpoint));
             let mut seen = vec![false; 1 << rows_log2];
-            for row in 0..1 << rows_log2 {
-                let stratum = key.stratum(row, rows_log2) as usize;
+            for row in 0..1u32 << rows_log2 {
+                let stratum = usize::from(key.stratum(row as u16, rows_log2));
                 prop_assert!(!seen[stratum]);
                 seen[stratum] = true;
             }

@@ -41,7 +41,6 @@ pub enum TableError {
     ForeignWords,
 }
 
-/// Scores take 16 bits of stratum; see [`rank`].
 const MAX_ROWS_LOG2: u8 = lb_common::select::class::MAX_ROWS_LOG2;
 
 /// Index that stands for "no member" in [`Row`].
@@ -244,10 +243,11 @@ impl<'a> Update<'a> {
     }
 
     fn apply(&self, rows: &mut [Row], rows_log2: u8) {
-        for (number, row) in (0u32..).zip(rows) {
+        for (number, row) in rows.iter_mut().enumerate() {
+            let number = number as u16;
             let rank = |at: u16| {
                 let key = self.members.get(usize::from(at)).map(|member| &member.key);
-                key.map_or(0, |key| rank(key, at, number, rows_log2))
+                key.map_or(0, |key| rank(key.score(number, u32::from(rows_log2)), at))
             };
             let was = [self.moved(row.primary), self.moved(row.secondary)];
             let lost = was[0] == NONE || (was[1] == NONE && row.secondary != NONE);
@@ -297,23 +297,35 @@ fn members(seed: u64, identities: &[Identity]) -> Vec<Member> {
         .collect()
 }
 
+/// Rows are scored in blocks, so that it is plain arithmetic on arrays: the compiler makes vectors
+/// of it.
+const BLOCK: usize = 256;
+
 fn build_rows(members: &[Member], rows_log2: u8) -> Vec<Row> {
     if members.is_empty() {
         return Vec::new();
     }
-    let mut best = vec![[0u64; 2]; 1 << rows_log2];
-    for (at, member) in (0u16..).zip(members) {
-        for (number, best) in (0u32..).zip(&mut best) {
-            insert(best, rank(&member.key, at, number, rows_log2));
+    let mut best = vec![[0; 2]; 1 << rows_log2];
+    let mut scores = vec![0; BLOCK.min(best.len())];
+    for (block, best) in best.chunks_mut(BLOCK).enumerate() {
+        let first = (block * BLOCK) as u16;
+        for (at, member) in (0u16..).zip(members) {
+            for (offset, score) in (0u16..).zip(&mut scores) {
+                let row = first.wrapping_add(offset);
+                *score = member.key.score(row, u32::from(rows_log2));
+            }
+            for (score, best) in scores.iter().zip(best.iter_mut()) {
+                insert(best, rank(*score, at));
+            }
         }
     }
     best.into_iter().map(Row::from_ranks).collect()
 }
 
-/// Orders members within a row: 16 bits of stratum, 32 of tie-break, then the canonical order
-/// (the earlier member wins), which makes all ranks of a row different and none zero.
-fn rank(key: &ScoreKey, at: u16, row: u32, rows_log2: u8) -> u64 {
-    key.score(row, u32::from(rows_log2)) << 16 | u64::from(NONE - at)
+/// Orders members within a row: by score, then by canonical order (the earlier member wins), so
+/// that all ranks of a row are different and none is zero.
+fn rank(score: u32, at: u16) -> u64 {
+    u64::from(score) << 16 | u64::from(NONE - at)
 }
 
 fn index(rank: u64) -> u16 {
