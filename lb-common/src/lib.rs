@@ -11,6 +11,7 @@
 
 pub mod abi;
 pub mod addr;
+pub mod bitmap;
 pub mod checksum;
 pub mod limits;
 pub mod verdict;
