@@ -9,11 +9,15 @@
 //! This crate must never know aya-ebpf, tokio or Kubernetes, read a clock, or allocate.
 #![no_std]
 
+#[cfg(test)]
+extern crate std;
+
 pub mod abi;
 pub mod addr;
 pub mod bitmap;
 pub mod checksum;
 pub mod limits;
+pub mod select;
 pub mod verdict;
 pub mod wire;
 

@@ -14,7 +14,7 @@ pub use flow::{
     STATE_FIN_ENDPOINT, STATE_GONE, STATE_PARTIAL, STATE_RST,
 };
 pub use frontend::{
-    Affinity, AffinityKey, Conflict, Endpoint, Frontend, FrontendKey, Health, Row, SourceRange,
+    Affinity, AffinityKey, Conflict, Endpoint, Frontend, FrontendKey, Health, SourceRange,
     State, TableElement, Vip, verdict,
 };
 
