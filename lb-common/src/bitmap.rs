@@ -25,7 +25,11 @@ mod tests {
         for last in 0..=255 {
             let bit = bitmap_index(V4([192, 0, 2, last]));
             let element = &mut seen[(bit >> 6) as usize];
-            assert_eq!(*element >> (bit & 63) & 1, 0, "address {last} shares bit {bit}");
+            assert_eq!(
+                *element >> (bit & 63) & 1,
+                0,
+                "address {last} shares bit {bit}"
+            );
             *element |= 1 << (bit & 63);
         }
     }

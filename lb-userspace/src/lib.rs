@@ -1,4 +1,6 @@
 //! Sluice's agent as a library.
 
+pub mod apply;
 pub mod desired;
+pub mod netlink;
 pub mod plan;

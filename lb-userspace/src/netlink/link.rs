@@ -71,8 +71,12 @@ pub struct Link {
 /// The interface with this name.
 pub fn link_by_name(name: &str) -> Result<Link, NetlinkError> {
     let mut message = LinkMessage::default();
-    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-    let no_link = || NetlinkError::NoLink { name: name.to_owned() };
+    message
+        .attributes
+        .push(LinkAttribute::IfName(name.to_owned()));
+    let no_link = || NetlinkError::NoLink {
+        name: name.to_owned(),
+    };
     match request::one("read an interface", RouteNetlinkMessage::GetLink(message)) {
         Ok(answers) => answers.iter().find_map(from_message).ok_or_else(no_link),
         Err(error)
@@ -89,8 +93,10 @@ pub fn link_by_name(name: &str) -> Result<Link, NetlinkError> {
 
 /// All interfaces of this network namespace.
 pub fn links() -> Result<Vec<Link>, NetlinkError> {
-    let answers =
-        request::dump("list interfaces", RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+    let answers = request::dump(
+        "list interfaces",
+        RouteNetlinkMessage::GetLink(LinkMessage::default()),
+    )?;
     Ok(answers.iter().filter_map(from_message).collect())
 }
 
@@ -156,9 +162,9 @@ fn xdp_of(attributes: &[LinkXdp]) -> Option<XdpAttached> {
         | LinkXdp::HwProgId(id) => Some(*id),
         _ => None,
     })?;
-    let generic = attributes.iter().any(|attribute| {
-        matches!(attribute, LinkXdp::Attached(KernelAttached::SocketBuffer))
-    });
+    let generic = attributes
+        .iter()
+        .any(|attribute| matches!(attribute, LinkXdp::Attached(KernelAttached::SocketBuffer)));
     Some(XdpAttached { program, generic })
 }
 
@@ -219,9 +225,10 @@ impl Links {
         }
         match self.by_name.insert(link.name.clone(), link.clone()) {
             None => Some(LinkChange::Appeared(link)),
-            Some(old) if old.index != link.index => {
-                Some(LinkChange::Recreated { old_index: old.index, link })
-            }
+            Some(old) if old.index != link.index => Some(LinkChange::Recreated {
+                old_index: old.index,
+                link,
+            }),
             Some(old) if old != link => Some(LinkChange::Changed { old, link }),
             Some(_) => None,
         }
@@ -241,7 +248,10 @@ impl Links {
             .filter(|known| !now.iter().any(|link| link.name == known.name))
             .map(|link| link.index)
             .collect();
-        let mut changes: Vec<_> = gone.into_iter().filter_map(|index| self.remove(index)).collect();
+        let mut changes: Vec<_> = gone
+            .into_iter()
+            .filter_map(|index| self.remove(index))
+            .collect();
         changes.extend(now.into_iter().filter_map(|link| self.insert(link)));
         changes
     }
@@ -267,10 +277,19 @@ mod tests {
     #[test]
     fn a_name_with_another_index_is_another_interface() {
         let mut links = Links::default();
-        assert_eq!(links.insert(link("up", 3)), Some(LinkChange::Appeared(link("up", 3))));
+        assert_eq!(
+            links.insert(link("up", 3)),
+            Some(LinkChange::Appeared(link("up", 3)))
+        );
         assert_eq!(links.insert(link("up", 3)), None);
         let change = links.insert(link("up", 7));
-        assert_eq!(change, Some(LinkChange::Recreated { old_index: 3, link: link("up", 7) }));
+        assert_eq!(
+            change,
+            Some(LinkChange::Recreated {
+                old_index: 3,
+                link: link("up", 7)
+            })
+        );
         // The old one's farewell comes late: it must not take the new one away.
         assert_eq!(links.remove(3), None);
         assert_eq!(links.remove(7), Some(LinkChange::Vanished(link("up", 7))));
@@ -288,7 +307,10 @@ mod tests {
             changes,
             [
                 LinkChange::Vanished(link("a", 1)),
-                LinkChange::Changed { old: link("b", 2), link: down },
+                LinkChange::Changed {
+                    old: link("b", 2),
+                    link: down
+                },
                 LinkChange::Appeared(link("c", 3)),
             ]
         );

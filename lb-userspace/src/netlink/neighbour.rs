@@ -73,7 +73,10 @@ impl Neighbour {
 pub fn neighbours() -> Result<Vec<Neighbour>, NetlinkError> {
     let mut message = NeighbourMessage::default();
     message.header.family = AddressFamily::Inet;
-    let answers = request::dump("list neighbours", RouteNetlinkMessage::GetNeighbour(message))?;
+    let answers = request::dump(
+        "list neighbours",
+        RouteNetlinkMessage::GetNeighbour(message),
+    )?;
     let neighbours = answers.iter().filter_map(|answer| match answer {
         RouteNetlinkMessage::NewNeighbour(neighbour) => Neighbour::parse(neighbour),
         _ => None,
@@ -83,14 +86,21 @@ pub fn neighbours() -> Result<Vec<Neighbour>, NetlinkError> {
 
 /// Those of them that we installed.
 pub fn managed_neighbours() -> Result<Vec<Neighbour>, NetlinkError> {
-    Ok(neighbours()?.into_iter().filter(|neighbour| neighbour.ours).collect())
+    Ok(neighbours()?
+        .into_iter()
+        .filter(|neighbour| neighbour.ours)
+        .collect())
 }
 
 /// Makes the kernel resolve this neighbour now and keep it fresh.
 pub fn set_managed(ip: Ipv4Addr, ifindex: u32) -> Result<(), NetlinkError> {
     let mut message = entry(ip, ifindex);
-    message.attributes.push(NeighbourAttribute::Protocol(RouteProtocol::from(PROTOCOL)));
-    message.attributes.push(NeighbourAttribute::ExtFlags(NeighbourExtFlags::Managed));
+    message
+        .attributes
+        .push(NeighbourAttribute::Protocol(RouteProtocol::from(PROTOCOL)));
+    message
+        .attributes
+        .push(NeighbourAttribute::ExtFlags(NeighbourExtFlags::Managed));
     request::change(
         "install a managed neighbour",
         RouteNetlinkMessage::NewNeighbour(message),
@@ -112,6 +122,8 @@ fn entry(ip: Ipv4Addr, ifindex: u32) -> NeighbourMessage {
     message.header.family = AddressFamily::Inet;
     message.header.ifindex = ifindex;
     message.header.state = NeighbourState::None;
-    message.attributes.push(NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)));
+    message
+        .attributes
+        .push(NeighbourAttribute::Destination(NeighbourAddress::Inet(ip)));
     message
 }

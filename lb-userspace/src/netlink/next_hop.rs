@@ -30,7 +30,9 @@ pub fn route_to(address: Ipv4Addr) -> Result<Option<Route>, NetlinkError> {
     let mut message = RouteMessage::default();
     message.header.address_family = AddressFamily::Inet;
     message.header.destination_prefix_length = 32;
-    message.attributes.push(RouteAttribute::Destination(RouteAddress::Inet(address)));
+    message
+        .attributes
+        .push(RouteAttribute::Destination(RouteAddress::Inet(address)));
     let answers = match request::one("find a route", RouteNetlinkMessage::GetRoute(message)) {
         Err(error)
             if matches!(
@@ -61,7 +63,10 @@ fn way(address: Ipv4Addr, route: &RouteMessage) -> Option<Route> {
             _ => {}
         }
     }
-    Some(Route { via, ifindex: ifindex? })
+    Some(Route {
+        via,
+        ifindex: ifindex?,
+    })
 }
 
 /// Next hops of all endpoints that are reached by full NAT.
@@ -76,7 +81,8 @@ impl NextHops {
     /// Brings routes and managed neighbours in line with the endpoints wanted. A neighbour that
     /// the kernel refuses stays unresolved and is returned; the rest goes on.
     pub fn want(&mut self, endpoints: &BTreeSet<Ipv4Addr>) -> Vec<(Ipv4Addr, NetlinkError)> {
-        self.routes.retain(|endpoint, _| endpoints.contains(endpoint));
+        self.routes
+            .retain(|endpoint, _| endpoints.contains(endpoint));
         let mut failures = Vec::new();
         for endpoint in endpoints {
             if self.routes.get(endpoint).is_some_and(Option::is_some) {
@@ -110,8 +116,10 @@ impl NextHops {
             }
             keep
         });
-        let missing: Vec<Route> =
-            needed.into_iter().filter(|route| !self.neighbours.contains_key(route)).collect();
+        let missing: Vec<Route> = needed
+            .into_iter()
+            .filter(|route| !self.neighbours.contains_key(route))
+            .collect();
         if missing.is_empty() {
             return;
         }
@@ -120,15 +128,17 @@ impl NextHops {
             Vec::new()
         });
         for route in missing {
-            let entry =
-                known.iter().find(|entry| entry.ip == route.via && entry.ifindex == route.ifindex);
+            let entry = known
+                .iter()
+                .find(|entry| entry.ip == route.via && entry.ifindex == route.ifindex);
             if !entry.is_some_and(|entry| entry.permanent || entry.ours)
                 && let Err(error) = neighbour::set_managed(route.via, route.ifindex)
             {
                 failures.push((route.via, error));
                 continue;
             }
-            self.neighbours.insert(route, entry.and_then(|entry| entry.mac));
+            self.neighbours
+                .insert(route, entry.and_then(|entry| entry.mac));
         }
     }
 
@@ -136,7 +146,10 @@ impl NextHops {
     pub fn handle(&mut self, event: &Event) -> bool {
         match event {
             Event::Neighbour(neighbour) => {
-                let route = Route { via: neighbour.ip, ifindex: neighbour.ifindex };
+                let route = Route {
+                    via: neighbour.ip,
+                    ifindex: neighbour.ifindex,
+                };
                 match self.neighbours.get_mut(&route) {
                     Some(mac) if *mac != neighbour.mac => {
                         *mac = neighbour.mac;
@@ -146,7 +159,10 @@ impl NextHops {
                 }
             }
             Event::NeighbourGone(neighbour) => {
-                let route = Route { via: neighbour.ip, ifindex: neighbour.ifindex };
+                let route = Route {
+                    via: neighbour.ip,
+                    ifindex: neighbour.ifindex,
+                };
                 // Somebody flushed it: forgotten here, so that `want` installs it again.
                 self.neighbours.remove(&route).is_some()
             }

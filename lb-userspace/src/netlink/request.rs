@@ -88,7 +88,9 @@ fn read(
                 return Err(NetlinkError::Refused { what, source });
             }
             NetlinkPayload::Overrun(_) => {
-                return Err(NetlinkError::Unreadable("more than the socket could hold".to_owned()));
+                return Err(NetlinkError::Unreadable(
+                    "more than the socket could hold".to_owned(),
+                ));
             }
             _ => {}
         }

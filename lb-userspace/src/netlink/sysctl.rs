@@ -24,13 +24,20 @@ pub struct SysctlError {
 pub fn disable_send_redirects<'a>(
     interfaces: impl IntoIterator<Item = &'a str>,
 ) -> Vec<SysctlError> {
-    std::iter::once("all").chain(interfaces).filter_map(|name| disable(name).err()).collect()
+    std::iter::once("all")
+        .chain(interfaces)
+        .filter_map(|name| disable(name).err())
+        .collect()
 }
 
 fn disable(name: &str) -> Result<(), SysctlError> {
-    let path: PathBuf =
-        ["/proc/sys/net/ipv4/conf", name, "send_redirects"].iter().collect();
-    let fail = |source| SysctlError { path: path.clone(), source };
+    let path: PathBuf = ["/proc/sys/net/ipv4/conf", name, "send_redirects"]
+        .iter()
+        .collect();
+    let fail = |source| SysctlError {
+        path: path.clone(),
+        source,
+    };
     // A read-only /proc/sys does not matter where the switch is off already.
     if std::fs::read_to_string(&path).map_err(fail)?.trim() == "0" {
         return Ok(());

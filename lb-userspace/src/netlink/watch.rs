@@ -91,7 +91,9 @@ impl Watch {
             let _handle = handle;
             let pump = async {
                 while let Some((message, _)) = messages.next().await {
-                    let Some(event) = event(message.payload) else { continue };
+                    let Some(event) = event(message.payload) else {
+                        continue;
+                    };
                     if sender.send(event).await.is_err() {
                         return;
                     }
@@ -126,20 +128,30 @@ fn event(payload: NetlinkPayload<RouteNetlinkMessage>) -> Option<Event> {
             Link::parse(&link).map(Event::Link)
         }
         RouteNetlinkMessage::DelLink(link) if !of_bridge(&link) => {
-            Link::parse(&link).map(|link| Event::LinkGone { index: link.index, name: link.name })
+            Link::parse(&link).map(|link| Event::LinkGone {
+                index: link.index,
+                name: link.name,
+            })
         }
         RouteNetlinkMessage::NewNeighbour(neighbour) => {
             Neighbour::parse(&neighbour).map(Event::Neighbour)
         }
-        RouteNetlinkMessage::DelNeighbour(neighbour) => forgotten(&neighbour)
-            .or_else(|| Neighbour::parse(&neighbour).map(Event::NeighbourGone)),
+        RouteNetlinkMessage::DelNeighbour(neighbour) => {
+            forgotten(&neighbour).or_else(|| Neighbour::parse(&neighbour).map(Event::NeighbourGone))
+        }
         RouteNetlinkMessage::NewRoute(route) => {
             let (destination, ifindex) = destination(&route)?;
-            Some(Event::Route { destination, ifindex })
+            Some(Event::Route {
+                destination,
+                ifindex,
+            })
         }
         RouteNetlinkMessage::DelRoute(route) => {
             let (destination, ifindex) = destination(&route)?;
-            Some(Event::RouteGone { destination, ifindex })
+            Some(Event::RouteGone {
+                destination,
+                ifindex,
+            })
         }
         RouteNetlinkMessage::NewAddress(address) | RouteNetlinkMessage::DelAddress(address) => {
             addresses(&address)
@@ -156,11 +168,17 @@ fn forgotten(message: &NeighbourMessage) -> Option<Event> {
     if message.header.family != AddressFamily::Bridge {
         return None;
     }
-    let mac = message.attributes.iter().find_map(|attribute| match attribute {
-        NeighbourAttribute::LinkLayerAddress(address) => address.as_slice().try_into().ok(),
-        _ => None,
-    })?;
-    Some(Event::BridgePortForgot { ifindex: message.header.ifindex, mac })
+    let mac = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(address) => address.as_slice().try_into().ok(),
+            _ => None,
+        })?;
+    Some(Event::BridgePortForgot {
+        ifindex: message.header.ifindex,
+        mac,
+    })
 }
 
 fn destination(route: &RouteMessage) -> Option<(Ipv4Net, Option<u32>)> {
@@ -176,13 +194,22 @@ fn destination(route: &RouteMessage) -> Option<(Ipv4Net, Option<u32>)> {
             _ => {}
         }
     }
-    Some((Ipv4Net::new(address, route.header.destination_prefix_length).ok()?, ifindex))
+    Some((
+        Ipv4Net::new(address, route.header.destination_prefix_length).ok()?,
+        ifindex,
+    ))
 }
 
 fn addresses(message: &AddressMessage) -> Option<Event> {
-    let address = message.attributes.iter().find_map(|attribute| match attribute {
-        AddressAttribute::Local(address) | AddressAttribute::Address(address) => Some(*address),
-        _ => None,
-    })?;
-    Some(Event::AddressesChanged { ifindex: message.header.index, address })
+    let address = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            AddressAttribute::Local(address) | AddressAttribute::Address(address) => Some(*address),
+            _ => None,
+        })?;
+    Some(Event::AddressesChanged {
+        ifindex: message.header.index,
+        address,
+    })
 }
