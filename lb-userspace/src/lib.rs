@@ -2,5 +2,6 @@
 
 pub mod apply;
 pub mod desired;
+pub mod load;
 pub mod netlink;
 pub mod plan;

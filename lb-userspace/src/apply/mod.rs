@@ -6,6 +6,7 @@
 //! repeated. Nothing in here decides what should be written.
 
 pub mod fake;
+mod kernel;
 
 mod reconcile;
 
@@ -17,6 +18,7 @@ use lb_common::V4;
 use lb_common::abi::{self, Config, TableElement};
 use thiserror::Error;
 
+pub use kernel::KernelStore;
 pub use reconcile::read_back;
 
 use crate::desired::{FrontendKey, Protocol};
