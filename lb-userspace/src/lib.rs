@@ -5,3 +5,6 @@ pub mod desired;
 pub mod load;
 pub mod netlink;
 pub mod plan;
+
+#[cfg(test)]
+mod testing;

@@ -31,23 +31,36 @@ impl MapStore for KernelStore<'_> {
         let maps = &mut *self.maps;
         match op {
             MapOp::PutConfig(config) => maps.config.set(0, *config, 0).map_err(error("config")),
-            MapOp::PutBits { element, value, .. } => {
-                maps.dest_bitmap.set(*element, *value, 0).map_err(error("dest_bitmap"))
-            }
-            MapOp::PutEndpoint { id, value, fresh, .. } => {
+            MapOp::PutBits { element, value, .. } => maps
+                .dest_bitmap
+                .set(*element, *value, 0)
+                .map_err(error("dest_bitmap")),
+            MapOp::PutEndpoint {
+                id, value, fresh, ..
+            } => {
                 if *fresh {
                     // What the data plane learned about the last owner of this id.
-                    maps.health.set(*id, Health::default(), 0).map_err(error("health"))?;
+                    maps.health
+                        .set(*id, Health::default(), 0)
+                        .map_err(error("health"))?;
                 }
-                maps.endpoints.set(*id, *value, 0).map_err(error("endpoints"))
+                maps.endpoints
+                    .set(*id, *value, 0)
+                    .map_err(error("endpoints"))
             }
-            MapOp::PutTable { first, elements, .. } => maps
+            MapOp::PutTable {
+                first, elements, ..
+            } => maps
                 .tables
                 .write(*first, elements)
-                .map_err(|source| StoreError::Kernel { map: "tables", source }),
-            MapOp::PutFrontend { key, value, .. } => {
-                maps.frontends.insert(key, *value, 0).map_err(error("frontends"))
-            }
+                .map_err(|source| StoreError::Kernel {
+                    map: "tables",
+                    source,
+                }),
+            MapOp::PutFrontend { key, value, .. } => maps
+                .frontends
+                .insert(key, *value, 0)
+                .map_err(error("frontends")),
             MapOp::DeleteFrontend { key, .. } => {
                 gone(maps.frontends.remove(key)).map_err(error("frontends"))
             }
@@ -72,10 +85,10 @@ impl MapStore for KernelStore<'_> {
             config: maps.config.get(&0, 0).map_err(error("config"))?,
             ..Contents::default()
         };
-        for entry in maps.frontends.iter() {
+        for entry in &maps.frontends {
             contents.frontends.push(entry.map_err(error("frontends"))?);
         }
-        for entry in maps.vips.iter() {
+        for entry in &maps.vips {
             contents.vips.push(entry.map_err(error("vips"))?);
         }
         for entry in maps.source_ranges.keys() {
@@ -83,12 +96,14 @@ impl MapStore for KernelStore<'_> {
             let length = key.prefix_len().saturating_sub(FRONTEND_BITS) as u8;
             contents.ranges.push((length, key.data()));
         }
-        for (id, endpoint) in (0u32..).zip(maps.endpoints.iter()) {
-            let endpoint: abi::Endpoint<V4> = endpoint.map_err(error("endpoints"))?;
-            if State::from_u8(endpoint.state) != State::Unused {
-                contents.endpoints.push((id, endpoint));
-            }
-        }
+        let endpoints = maps.all_endpoints();
+        let map = "endpoints";
+        let endpoints = endpoints.map_err(|source| StoreError::Kernel { map, source })?;
+        let used = |value: &abi::Endpoint<V4>| State::from_u8(value.state) != State::Unused;
+        contents.endpoints = (0u32..)
+            .zip(endpoints)
+            .filter(|(_, endpoint)| used(endpoint))
+            .collect();
         for element in maps.dest_bitmap.iter() {
             contents.bitmap.push(element.map_err(error("dest_bitmap"))?);
         }
@@ -99,7 +114,10 @@ impl MapStore for KernelStore<'_> {
         let map = "tables";
         self.maps.tables.read(first, elements).map_err(|source| {
             if source.raw_os_error() == Some(libc::E2BIG) {
-                StoreError::OutOfRange { map, index: first.saturating_add(elements) }
+                StoreError::OutOfRange {
+                    map,
+                    index: first.saturating_add(elements),
+                }
             } else {
                 StoreError::Kernel { map, source }
             }
@@ -109,7 +127,13 @@ impl MapStore for KernelStore<'_> {
 
 fn range_key(frontend: u32, range: ipnet::Ipv4Net) -> Key<SourceRange<V4>> {
     let length = FRONTEND_BITS + u32::from(range.prefix_len());
-    Key::new(length, SourceRange { frontend, client: V4::from(range.network()) })
+    Key::new(
+        length,
+        SourceRange {
+            frontend,
+            client: V4::from(range.network()),
+        },
+    )
 }
 
 /// What is not there is as good as removed.
@@ -126,13 +150,18 @@ fn gone(result: Result<(), MapError>) -> Result<(), MapError> {
 }
 
 fn error(map: &'static str) -> impl FnOnce(MapError) -> StoreError {
-    move |error| match error {
-        MapError::OutOfBounds { index, .. } => StoreError::OutOfRange { map, index },
-        MapError::SyscallError(error) => match error.io_error.raw_os_error() {
+    move |error| {
+        if let MapError::OutOfBounds { index, .. } = error {
+            return StoreError::OutOfRange { map, index };
+        }
+        let source = if let MapError::SyscallError(error) = error {
+            error.io_error
+        } else {
+            io::Error::other(error.to_string())
+        };
+        match source.raw_os_error() {
             Some(libc::E2BIG | libc::ENOSPC) => StoreError::Full { map },
-            _ => StoreError::Kernel { map, source: error.io_error },
-        },
-        other => StoreError::Kernel { map, source: io::Error::other(other.to_string()) },
+            _ => StoreError::Kernel { map, source },
+        }
     }
 }
-

@@ -9,11 +9,11 @@ use std::fmt;
 use std::path::Path;
 
 use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::{ProgramError, Xdp, XdpMode as AyaMode, loaded_programs};
+use aya::programs::{ProgramError, ProgramInfo, XdpMode as AyaMode, loaded_programs};
 use lb_common::Mac;
 use lb_common::abi::{LINK_GENERIC, LINK_NONE, LINK_VIRTUAL, Link as LinkConstant};
 
-use super::{Datapath, LoadError, Maps, Pins, program, sys};
+use super::{Datapath, LoadError, Pins, maps, program, sys};
 use crate::netlink::{Link, LinkKind, link_by_name};
 
 /// How XDP is asked for.
@@ -66,8 +66,6 @@ pub struct Attachment {
     pub xdp_program: Option<u32>,
     /// Id of the egress program.
     pub egress_program: Option<u32>,
-    /// Their maps.
-    pub(super) maps: Vec<u32>,
 }
 
 impl Attachment {
@@ -78,7 +76,6 @@ impl Attachment {
             note: None,
             xdp_program: None,
             egress_program: None,
-            maps: Vec::new(),
         }
     }
 }
@@ -88,16 +85,17 @@ impl Datapath {
     pub fn attach(&mut self, interface: &str, wanted: XdpMode) -> Result<&Attachment, LoadError> {
         let link = link_by_name(interface)?;
         if link.mac.is_none() {
-            return Err(LoadError::NotEthernet { interface: interface.to_owned() });
+            return Err(LoadError::NotEthernet {
+                interface: interface.to_owned(),
+            });
         }
         let (modes, mut note) = modes(&link, wanted);
         let pin = self.pins.xdp(interface);
-        let (mode, program, maps) = match self.replace(&link, &pin, modes)? {
-            Some(done) => done,
-            None => {
-                check_foreign(&link)?;
-                self.attach_new(&link, &pin, modes, &mut note)?
-            }
+        let (mode, program) = if let Some(replaced) = self.replace(&link, &pin, modes)? {
+            replaced
+        } else {
+            check_foreign(&link)?;
+            self.attach_new(&link, &pin, modes, &mut note)?
         };
         let attachment = self
             .attached
@@ -107,7 +105,6 @@ impl Datapath {
         attachment.mode = Some(mode);
         attachment.note = note;
         attachment.xdp_program = Some(program);
-        attachment.maps.extend(maps);
         Ok(attachment)
     }
 
@@ -117,30 +114,50 @@ impl Datapath {
         link: &Link,
         pin: &Path,
         modes: &[Mode],
-    ) -> Result<Option<(Mode, u32, Vec<u32>)>, LoadError> {
+    ) -> Result<Option<(Mode, u32)>, LoadError> {
         let Some(pinned) = sys::pinned_link(pin).map_err(LoadError::io(pin))? else {
             return Ok(None);
         };
         let on = link.xdp.filter(|xdp| xdp.program == pinned.program);
-        let mode = on.map(|xdp| if xdp.generic { Mode::Generic } else { Mode::Native });
+        let mode = on.map(|xdp| {
+            if xdp.generic {
+                Mode::Generic
+            } else {
+                Mode::Native
+            }
+        });
         let Some(mode) = mode.filter(|mode| pinned.ifindex == link.index && modes.contains(mode))
         else {
             tracing::info!(interface = %link.name, "dropping a link of an interface that is gone, or of another mode");
-            std::fs::remove_file(pin).map_err(LoadError::io(pin))?;
+            sys::remove_link(pin).map_err(LoadError::io(pin))?;
             return Ok(None);
         };
         let mut ebpf = self.instance(link, mode)?;
         let program = program::xdp(&mut ebpf, name(link, mode))?;
-        let old = PinnedLink::from_pin(pin)
-            .map_err(|source| LoadError::Link { path: pin.to_owned(), source })?;
+        let info = program
+            .info()
+            .map_err(LoadError::program("read the program's identity"))?;
+        let id = self.identify(&link.name, &info)?;
+        let old = PinnedLink::from_pin(pin).map_err(|source| LoadError::Link {
+            path: pin.to_owned(),
+            source,
+        })?;
         let old = FdLink::from(old)
             .try_into()
-            .map_err(|source| LoadError::Link { path: pin.to_owned(), source })?;
-        let id = program.attach_to_link(old).map_err(attach_error(link, mode))?;
+            .map_err(|source| LoadError::Link {
+                path: pin.to_owned(),
+                source,
+            })?;
+        let attached = program
+            .attach_to_link(old)
+            .map_err(attach_error(link, mode))?;
         // Closes the descriptor; the pin keeps the link.
-        drop(program.take_link(id).map_err(attach_error(link, mode))?);
-        let (id, maps) = identify(program)?;
-        Ok(Some((mode, id, maps)))
+        drop(
+            program
+                .take_link(attached)
+                .map_err(attach_error(link, mode))?,
+        );
+        Ok(Some((mode, id)))
     }
 
     /// Attaches in the first mode that the interface takes.
@@ -150,11 +167,15 @@ impl Datapath {
         pin: &Path,
         modes: &[Mode],
         note: &mut Option<String>,
-    ) -> Result<(Mode, u32, Vec<u32>), LoadError> {
+    ) -> Result<(Mode, u32), LoadError> {
         let mut refusal = None;
         for mode in modes {
             let mut ebpf = self.instance(link, *mode)?;
             let program = program::xdp(&mut ebpf, name(link, *mode))?;
+            let info = program
+                .info()
+                .map_err(LoadError::program("read the program's identity"))?;
+            let program_id = self.identify(&link.name, &info)?;
             let aya_mode = match mode {
                 Mode::Native => AyaMode::Driver,
                 Mode::Generic => AyaMode::Skb,
@@ -167,18 +188,47 @@ impl Datapath {
                 }
             };
             let attached = program.take_link(id).map_err(attach_error(link, *mode))?;
-            let attached = FdLink::try_from(attached)
-                .map_err(|source| LoadError::Link { path: pin.to_owned(), source })?;
-            attached.pin(pin).map_err(|source| LoadError::Pin { path: pin.to_owned(), source })?;
+            let attached = FdLink::try_from(attached).map_err(|source| LoadError::Link {
+                path: pin.to_owned(),
+                source,
+            })?;
+            attached.pin(pin).map_err(|source| LoadError::Pin {
+                path: pin.to_owned(),
+                source,
+            })?;
             if let Some(refusal) = refusal {
                 tracing::warn!("{refusal}; {mode} XDP instead");
                 *note = Some(refusal.to_string());
             }
-            let (id, maps) = identify(program)?;
-            return Ok((*mode, id, maps));
+            return Ok((*mode, program_id));
         }
         // The list of modes is never empty.
-        Err(refusal.unwrap_or_else(|| LoadError::NotEthernet { interface: link.name.clone() }))
+        Err(refusal.unwrap_or_else(|| LoadError::NotEthernet {
+            interface: link.name.clone(),
+        }))
+    }
+
+    /// A program's id, once it is sure that it uses the maps that are held: writing into others
+    /// would have no effect, and nobody would see why.
+    pub(super) fn identify(
+        &self,
+        interface: &str,
+        program: &ProgramInfo,
+    ) -> Result<u32, LoadError> {
+        let maps = program
+            .map_ids()
+            .map_err(LoadError::program("read the program's maps"))?;
+        let maps = maps.unwrap_or_default();
+        let strangers = self.maps.strangers(&maps);
+        if strangers.len() == maps.len() || strangers.len() > maps::PRIVATE.len() {
+            let what =
+                format!("the program uses maps {strangers:?}, which this agent does not hold");
+            return Err(LoadError::NotOurs {
+                interface: interface.to_owned(),
+                what,
+            });
+        }
+        Ok(program.id())
     }
 
     /// The object, loaded for this interface.
@@ -191,21 +241,23 @@ impl Datapath {
             flags |= LINK_GENERIC;
         }
         let mac = Mac(link.mac.unwrap_or_default());
-        let constant = LinkConstant { ifindex: link.index, mac, flags, zero: 0 };
+        let constant = LinkConstant {
+            ifindex: link.index,
+            mac,
+            flags,
+            zero: 0,
+        };
         program::load_object(&self.object, &self.pins, Some(&constant))
     }
 }
 
-/// Checks one attachment: the pinned links carry our programs, and these our maps.
-pub(super) fn verify(attachment: &Attachment, pins: &Pins, maps: &Maps) -> Result<(), LoadError> {
+/// Checks one attachment: the pinned links carry our programs.
+pub(super) fn verify(attachment: &Attachment, pins: &Pins) -> Result<(), LoadError> {
     let interface = &attachment.link.name;
-    let not_ours = |what: String| LoadError::NotOurs { interface: interface.clone(), what };
-    let strangers = maps.strangers(&attachment.maps);
-    // Each instance of the object brings its constants and its scratch space.
-    const PRIVATE_MAPS: usize = 4;
-    if attachment.maps.len() == strangers.len() || strangers.len() > PRIVATE_MAPS {
-        return Err(not_ours(format!("the programs use maps {strangers:?}, which are not held")));
-    }
+    let not_ours = |what: String| LoadError::NotOurs {
+        interface: interface.clone(),
+        what,
+    };
     let links = [
         (pins.xdp(interface), attachment.xdp_program, "XDP"),
         (pins.egress(interface), attachment.egress_program, "egress"),
@@ -258,16 +310,18 @@ fn check_foreign(link: &Link) -> Result<(), LoadError> {
         .filter_map(Result::ok)
         .find(|info| info.id() == xdp.program)
         .and_then(|info| info.name_as_str().map(str::to_owned));
-    Err(LoadError::ForeignProgram { interface: link.name.clone(), id: xdp.program, name })
-}
-
-fn identify(program: &Xdp) -> Result<(u32, Vec<u32>), LoadError> {
-    let info = program.info().map_err(LoadError::program("read the program's identity"))?;
-    let maps = info.map_ids().map_err(LoadError::program("read the program's maps"))?;
-    Ok((info.id(), maps.unwrap_or_default()))
+    Err(LoadError::ForeignProgram {
+        interface: link.name.clone(),
+        id: xdp.program,
+        name,
+    })
 }
 
 fn attach_error(link: &Link, mode: Mode) -> impl FnOnce(ProgramError) -> LoadError {
     let interface = link.name.clone();
-    move |error| LoadError::Attach { interface, mode: mode.as_str(), source: Box::new(error) }
+    move |error| LoadError::Attach {
+        interface,
+        mode: mode.as_str(),
+        source: Box::new(error),
+    }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use lb_common::abi::SCHEMA;
 
 use super::pin::on_bpf_fs;
-use super::{Datapath, Lock, LoadError, MAPS};
+use super::{Datapath, LoadError, Lock, MAPS, sys};
 use crate::netlink::{managed_neighbours, remove_managed};
 
 /// What was removed, and what was left.
@@ -32,21 +32,27 @@ impl Datapath {
     pub fn detach(&mut self, interface: &str) -> Result<(), LoadError> {
         self.attached.remove(interface);
         for pin in [self.pins.xdp(interface), self.pins.egress(interface)] {
-            remove(&pin)?;
+            sys::remove_link(&pin).map_err(LoadError::io(&pin))?;
         }
         Ok(())
     }
 
     /// Drops the pinned links of interfaces that are not among these.
     pub fn detach_others(&mut self, keep: &[&str]) -> Result<Vec<PathBuf>, LoadError> {
-        self.attached.retain(|interface, _| keep.contains(&interface.as_str()));
+        self.attached
+            .retain(|interface, _| keep.contains(&interface.as_str()));
         let kept: Vec<PathBuf> = keep
             .iter()
             .flat_map(|interface| [self.pins.xdp(interface), self.pins.egress(interface)])
             .collect();
         let links = entries(&self.pins.links())?;
-        let others: Vec<_> = links.into_iter().filter(|pin| !kept.contains(pin)).collect();
-        others.iter().try_for_each(|pin| remove(pin))?;
+        let others: Vec<_> = links
+            .into_iter()
+            .filter(|pin| !kept.contains(pin))
+            .collect();
+        others
+            .iter()
+            .try_for_each(|pin| sys::remove_link(pin).map_err(LoadError::io(pin)))?;
         Ok(others)
     }
 }
@@ -67,10 +73,16 @@ pub fn detach_all(root: &Path) -> Result<Removed, LoadError> {
 }
 
 fn remove_pins(root: &Path, removed: &mut Removed) -> Result<(), LoadError> {
-    let versions: Vec<_> = entries(root)?.into_iter().filter(|path| version(path).is_some()).collect();
+    let versions: Vec<_> = entries(root)?
+        .into_iter()
+        .filter(|path| version(path).is_some())
+        .collect();
     for version in &versions {
         for pin in entries(&version.join("links"))? {
             let ours = name(&pin).is_some_and(|n| n.starts_with("xdp-") || n.starts_with("tcx-"));
+            if ours {
+                sys::remove_link(&pin).map_err(LoadError::io(&pin))?;
+            }
             take(pin, ours, &mut removed.links, &mut removed.left)?;
         }
     }

@@ -183,6 +183,9 @@ impl LoadError {
     }
 
     pub(super) fn program(what: &'static str) -> impl FnOnce(ProgramError) -> Self {
-        move |source| Self::Program { what, source: Box::new(source) }
+        move |source| Self::Program {
+            what,
+            source: Box::new(source),
+        }
     }
 }

@@ -28,7 +28,10 @@ impl Lock {
                 Ok(file) => file,
                 Err((file, Errno::EWOULDBLOCK)) => {
                     let pid = file.metadata().ok().and_then(|meta| holder(meta.st_ino()));
-                    return Err(LoadError::Busy { path: folder.to_owned(), pid });
+                    return Err(LoadError::Busy {
+                        path: folder.to_owned(),
+                        pid,
+                    });
                 }
                 Err((_, errno)) => return Err(LoadError::io(folder)(errno.into())),
             };
@@ -38,7 +41,10 @@ impl Lock {
                 return Ok(Self { _file: file });
             }
         }
-        Err(LoadError::Busy { path: folder.to_owned(), pid: None })
+        Err(LoadError::Busy {
+            path: folder.to_owned(),
+            pid: None,
+        })
     }
 }
 

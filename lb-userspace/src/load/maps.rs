@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use aya::Ebpf;
 use aya::maps::lpm_trie::LpmTrie;
@@ -15,7 +17,7 @@ use lb_common::abi::{
 };
 use lb_common::{Reason, V4, bitmap, limits};
 
-use super::{LoadError, Pins, TableMap};
+use super::{LoadError, Pins, TableMap, sys};
 
 /// Refusals in one coarse tick: the tick, and how many.
 pub type Refusals = [u32; 2];
@@ -65,7 +67,13 @@ pub struct MapShape {
 
 const fn shape<K, V>(name: &'static str, kind: MapKind, entries: usize) -> MapShape {
     let (key, value) = (size_of::<K>() as u32, size_of::<V>() as u32);
-    MapShape { name, kind, key, value, entries: entries as u32 }
+    MapShape {
+        name,
+        kind,
+        key,
+        value,
+        entries: entries as u32,
+    }
 }
 
 /// Bytes in front of the data in the key of a longest-prefix map.
@@ -93,7 +101,7 @@ pub const MAPS: &[MapShape] = &[
 ];
 
 /// Maps of the object that are a program's own affair and are not shared.
-const PRIVATE: &[&str] = &["draft", ".rodata", ".bss", ".data"];
+pub(super) const PRIVATE: &[&str] = &["draft", ".rodata", ".bss", ".data"];
 
 /// A pinned map that did not fit and was made anew.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -134,7 +142,11 @@ pub(super) fn drop_misfits(pins: &Pins) -> Result<Vec<Rebuilt>, LoadError> {
             continue;
         }
         std::fs::remove_file(&path).map_err(LoadError::io(&path))?;
-        let misfit = Rebuilt { map: shape.name, was, is };
+        let misfit = Rebuilt {
+            map: shape.name,
+            was,
+            is,
+        };
         tracing::warn!("{misfit}");
         rebuilt.push(misfit);
     }
@@ -148,7 +160,9 @@ pub(super) fn check_known(ebpf: &Ebpf) -> Result<(), LoadError> {
             || PRIVATE.iter().any(|private| name.starts_with(private))
     };
     match ebpf.maps().find(|(name, _)| !known(name)) {
-        Some((name, _)) => Err(LoadError::UnknownMap { name: name.to_owned() }),
+        Some((name, _)) => Err(LoadError::UnknownMap {
+            name: name.to_owned(),
+        }),
         None => Ok(()),
     }
 }
@@ -174,6 +188,8 @@ pub struct Maps {
     pub usage: Array<MapData, u32>,
     pub counters: PerCpuArray<MapData, Counter>,
     ids: Vec<(&'static str, u32)>,
+    /// For reading all of `endpoints` at once.
+    endpoints_fd: OwnedFd,
 }
 
 impl Maps {
@@ -192,6 +208,7 @@ impl Maps {
             };
             ids.push((shape.name, data.info().map_err(map_error(shape.name))?.id()));
         }
+        let endpoints_fd = duplicate(ebpf, "endpoints")?;
         Ok(Self {
             config: typed(ebpf, "config")?,
             dest_bitmap: typed(ebpf, "dest_bitmap")?,
@@ -211,7 +228,13 @@ impl Maps {
             usage: typed(ebpf, "usage")?,
             counters: typed(ebpf, "counters")?,
             ids,
+            endpoints_fd,
         })
+    }
+
+    /// All slots of `endpoints`, by id.
+    pub fn all_endpoints(&self) -> io::Result<Vec<Endpoint<V4>>> {
+        sys::read_array(self.endpoints_fd.as_fd(), limits::ENDPOINTS)
     }
 
     /// The kernel's ids of the maps held.
@@ -233,7 +256,11 @@ impl Maps {
     /// Those of a program's maps that are not held; a program has at least its constants as such.
     pub(super) fn strangers(&self, program: &[u32]) -> BTreeSet<u32> {
         let held: BTreeSet<u32> = self.ids.iter().map(|(_, id)| *id).collect();
-        program.iter().copied().filter(|id| !held.contains(id)).collect()
+        program
+            .iter()
+            .copied()
+            .filter(|id| !held.contains(id))
+            .collect()
     }
 }
 
@@ -243,6 +270,16 @@ where
 {
     let map = ebpf.take_map(name).ok_or(missing(name))?;
     T::try_from(map).map_err(map_error(name))
+}
+
+fn duplicate(ebpf: &Ebpf, name: &'static str) -> Result<OwnedFd, LoadError> {
+    let Some(aya::maps::Map::Array(data)) = ebpf.map(name) else {
+        return Err(missing(name));
+    };
+    data.fd()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(LoadError::io(name))
 }
 
 fn data(ebpf: &mut Ebpf, name: &'static str) -> Result<MapData, LoadError> {
@@ -257,5 +294,8 @@ fn missing(name: &'static str) -> LoadError {
 }
 
 fn map_error(map: &'static str) -> impl FnOnce(MapError) -> LoadError {
-    move |source| LoadError::Map { map, source: Box::new(source) }
+    move |source| LoadError::Map {
+        map,
+        source: Box::new(source),
+    }
 }

@@ -48,7 +48,10 @@ pub struct Options {
 impl Options {
     /// The default pin directory with this object.
     pub fn new(object: impl Into<Cow<'static, [u8]>>) -> Self {
-        Self { pin_dir: PathBuf::from(DEFAULT_PIN_DIR), object: object.into() }
+        Self {
+            pin_dir: PathBuf::from(DEFAULT_PIN_DIR),
+            object: object.into(),
+        }
     }
 
     /// The same with another pin directory.
@@ -112,7 +115,7 @@ impl Datapath {
     pub fn verify(&self) -> Result<(), LoadError> {
         self.maps.verify_pins(&self.pins)?;
         for attachment in self.attached.values() {
-            attach::verify(attachment, &self.pins, &self.maps)?;
+            attach::verify(attachment, &self.pins)?;
         }
         Ok(())
     }

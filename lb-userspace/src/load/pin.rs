@@ -36,7 +36,10 @@ impl Pins {
         mount_if_missing(root)?;
         let pins = Self::new(root);
         for folder in [pins.maps(), pins.links()] {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+            let made = DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&folder);
             made.map_err(LoadError::io(&folder))?;
         }
         Ok(pins)
@@ -99,8 +102,17 @@ fn mount_if_missing(root: &Path) -> Result<(), LoadError> {
         return Err(LoadError::NoBpfFs { path, source: None });
     }
     tracing::info!("mounting a bpf filesystem on {BPF_FS}");
-    mount(Some("bpf"), BPF_FS, Some("bpf"), MsFlags::empty(), None::<&str>)
-        .map_err(|errno| LoadError::NoBpfFs { path, source: Some(io::Error::from(errno)) })
+    mount(
+        Some("bpf"),
+        BPF_FS,
+        Some("bpf"),
+        MsFlags::empty(),
+        None::<&str>,
+    )
+    .map_err(|errno| LoadError::NoBpfFs {
+        path,
+        source: Some(io::Error::from(errno)),
+    })
 }
 
 #[cfg(test)]
@@ -112,14 +124,23 @@ mod tests {
         let pins = Pins::new("/sys/fs/bpf/sluice");
         let text = |path: PathBuf| path.display().to_string();
         assert_eq!(text(pins.map("flows")), "/sys/fs/bpf/sluice/v1/maps/flows");
-        assert_eq!(text(pins.xdp("eth0")), "/sys/fs/bpf/sluice/v1/links/xdp-eth0");
-        assert_eq!(text(pins.egress("eth0.5")), "/sys/fs/bpf/sluice/v1/links/tcx-eth0%2e5");
+        assert_eq!(
+            text(pins.xdp("eth0")),
+            "/sys/fs/bpf/sluice/v1/links/xdp-eth0"
+        );
+        assert_eq!(
+            text(pins.egress("eth0.5")),
+            "/sys/fs/bpf/sluice/v1/links/tcx-eth0%2e5"
+        );
     }
 
     #[test]
     fn elsewhere_is_refused_with_the_way_out() {
         let error = Pins::prepare(Path::new("/tmp/no-bpf-here")).expect_err("no bpffs");
-        assert!(error.to_string().contains("mount -t bpf bpf /sys/fs/bpf"), "{error}");
+        assert!(
+            error.to_string().contains("mount -t bpf bpf /sys/fs/bpf"),
+            "{error}"
+        );
         assert!(!Path::new("/tmp/no-bpf-here").exists());
     }
 }

@@ -40,14 +40,19 @@ pub(super) fn load_object(
     if let Some(link) = link {
         loader.override_global("LINK", link, true);
     }
-    let ebpf = loader.load(object).map_err(|error| LoadError::Object(Box::new(error)))?;
+    let ebpf = loader
+        .load(object)
+        .map_err(|error| LoadError::Object(Box::new(error)))?;
     maps::check_known(&ebpf)?;
     Ok(ebpf)
 }
 
 /// One XDP program, loaded.
 pub(super) fn xdp<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, LoadError> {
-    let program = ebpf.program_mut(name).ok_or(LoadError::Missing { what: "program", name })?;
+    let program = ebpf.program_mut(name).ok_or(LoadError::Missing {
+        what: "program",
+        name,
+    })?;
     let program: &mut Xdp = program.try_into().map_err(LoadError::program(name))?;
     program.load().map_err(refused(name))?;
     Ok(program)
@@ -58,7 +63,10 @@ pub(super) fn classifier<'a>(
     ebpf: &'a mut Ebpf,
     name: &'static str,
 ) -> Result<&'a mut SchedClassifier, LoadError> {
-    let program = ebpf.program_mut(name).ok_or(LoadError::Missing { what: "program", name })?;
+    let program = ebpf.program_mut(name).ok_or(LoadError::Missing {
+        what: "program",
+        name,
+    })?;
     let program: &mut SchedClassifier = program.try_into().map_err(LoadError::program(name))?;
     program.load().map_err(refused(name))?;
     Ok(program)
@@ -67,13 +75,21 @@ pub(super) fn classifier<'a>(
 /// The verifier's log may be megabytes; its last lines say why.
 fn refused(program: &'static str) -> impl FnOnce(ProgramError) -> LoadError {
     const LINES: usize = 12;
-    move |error| match error {
-        ProgramError::LoadError { io_error: source, verifier_log } => {
-            let log = verifier_log.to_string();
-            let lines: Vec<&str> = log.lines().collect();
-            let log = lines[lines.len().saturating_sub(LINES)..].join("\n");
-            LoadError::Refused { program, source, log }
+    move |error| {
+        let ProgramError::LoadError {
+            io_error,
+            verifier_log,
+        } = error
+        else {
+            return LoadError::program(program)(error);
+        };
+        let log = verifier_log.to_string();
+        let lines: Vec<&str> = log.lines().collect();
+        let log = lines[lines.len().saturating_sub(LINES)..].join("\n");
+        LoadError::Refused {
+            program,
+            source: io_error,
+            log,
         }
-        other => LoadError::Program { what: program, source: Box::new(other) },
     }
 }

@@ -19,7 +19,10 @@ impl Datapath {
     pub fn emit(&self, ifindex: u32, frame: &[u8]) -> Result<bool, LoadError> {
         let program = self.tools.program(program::EMIT);
         let program: &SchedClassifier = program
-            .ok_or(LoadError::Missing { what: "program", name: program::EMIT })?
+            .ok_or(LoadError::Missing {
+                what: "program",
+                name: program::EMIT,
+            })?
             .try_into()
             .map_err(LoadError::program("find the sender"))?;
         let mut context = [0; MARK + 4];
@@ -29,20 +32,21 @@ impl Datapath {
         let mut options = TestRunOptions::new();
         options.data_in = Some(&padded);
         options.ctx_in = Some(&context);
-        let result = program.test_run(options).map_err(LoadError::program("send a frame"))?;
+        let result = program
+            .test_run(options)
+            .map_err(LoadError::program("send a frame"))?;
         Ok(result.return_value == 0)
     }
 
     /// Runs the sweep once; `input` is what it is told, and the answer is written over `output`.
     /// Returns the program's return value and the time it took.
-    pub fn sweep(
-        &self,
-        input: &[u8],
-        output: &mut [u8],
-    ) -> Result<(u32, Duration), LoadError> {
+    pub fn sweep(&self, input: &[u8], output: &mut [u8]) -> Result<(u32, Duration), LoadError> {
         let program = self.tools.program(program::SWEEP);
         let program: &Xdp = program
-            .ok_or(LoadError::Missing { what: "program", name: program::SWEEP })?
+            .ok_or(LoadError::Missing {
+                what: "program",
+                name: program::SWEEP,
+            })?
             .try_into()
             .map_err(LoadError::program("find the sweep"))?;
         let mut padded = input.to_vec();
@@ -52,7 +56,9 @@ impl Datapath {
         if !output.is_empty() {
             options.data_out = Some(output);
         }
-        let result = program.test_run(options).map_err(LoadError::program("sweep the flows"))?;
+        let result = program
+            .test_run(options)
+            .map_err(LoadError::program("sweep the flows"))?;
         Ok((result.return_value, result.duration))
     }
 }

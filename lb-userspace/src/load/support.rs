@@ -30,29 +30,46 @@ fn check_rights(effective: u64) -> Result<(), LoadError> {
         .filter(|(bit, _, split)| !(has(*bit) || *split && has(CAP_SYS_ADMIN)))
         .map(|(_, name, _)| name)
         .collect();
-    if missing.is_empty() { Ok(()) } else { Err(LoadError::NoRights { missing: missing.join(", ") }) }
+    if missing.is_empty() {
+        Ok(())
+    } else {
+        Err(LoadError::NoRights {
+            missing: missing.join(", "),
+        })
+    }
 }
 
 fn check_kernel(release: &str) -> Result<(), LoadError> {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
         .map(|number| number.parse::<u32>().unwrap_or_default());
-    let version = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let version = (
+        numbers.next().unwrap_or_default(),
+        numbers.next().unwrap_or_default(),
+    );
     if version >= OLDEST {
         return Ok(());
     }
     let found = release.to_owned();
-    Err(LoadError::OldKernel { found, wanted: "6.6", needs: "the egress program (TCX)" })
+    Err(LoadError::OldKernel {
+        found,
+        wanted: "6.6",
+        needs: "the egress program (TCX)",
+    })
 }
 
 fn effective() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or_default()
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or_default()
 }
 
 fn release() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+    std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -63,15 +80,25 @@ mod tests {
     fn missing_rights_are_named() {
         assert!(check_rights(1 << CAP_NET_ADMIN | 1 << CAP_BPF | 1 << CAP_PERFMON).is_ok());
         assert!(check_rights(1 << CAP_NET_ADMIN | 1 << CAP_SYS_ADMIN).is_ok());
-        let error = check_rights(1 << CAP_BPF).expect_err("incomplete").to_string();
-        assert!(error.starts_with("missing CAP_NET_ADMIN, CAP_PERFMON: run as root"), "{error}");
+        let error = check_rights(1 << CAP_BPF)
+            .expect_err("incomplete")
+            .to_string();
+        assert!(
+            error.starts_with("missing CAP_NET_ADMIN, CAP_PERFMON: run as root"),
+            "{error}"
+        );
     }
 
     #[test]
     fn old_kernels_are_told_so() {
         assert!(check_kernel("6.18.44-fc").is_ok() && check_kernel("6.6.0").is_ok());
         assert!(check_kernel("7.0-rc1").is_ok());
-        let error = check_kernel("5.15.0-91-generic").expect_err("old").to_string();
-        assert!(error.contains("5.15.0-91-generic is too old") && error.contains("6.6"), "{error}");
+        let error = check_kernel("5.15.0-91-generic")
+            .expect_err("old")
+            .to_string();
+        assert!(
+            error.contains("5.15.0-91-generic is too old") && error.contains("6.6"),
+            "{error}"
+        );
     }
 }

@@ -1,14 +1,19 @@
-//! The one question about links that aya has no words for: which interface one is attached to.
+//! What aya has no words for: which interface a link is attached to, detaching one at once, and
+//! reading an array in a few system calls.
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+
+use lb_common::abi::pod::Plain;
 
 /// bpf(2) commands.
 const BPF_OBJ_GET: libc::c_long = 7;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
+const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
+const BPF_LINK_DETACH: libc::c_long = 34;
 
 /// A pinned link of an XDP or TCX program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -51,34 +56,123 @@ struct RawLinkInfo {
     rest: [u64; 8],
 }
 
+/// Attributes of `BPF_LINK_DETACH`.
+#[repr(C)]
+#[derive(Default)]
+struct LinkDetach {
+    link_fd: u32,
+    flags: u32,
+}
+
+/// Attributes of `BPF_MAP_LOOKUP_BATCH`.
+#[repr(C)]
+#[derive(Default)]
+struct LookupBatch {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    elem_flags: u64,
+    flags: u64,
+}
+
 /// The link pinned here; `None` when there is no such pin.
 pub(super) fn pinned_link(path: &Path) -> io::Result<Option<LinkInfo>> {
-    let name = CString::new(path.as_os_str().as_bytes())?;
-    let get = ObjGet { pathname: name.as_ptr() as u64, ..ObjGet::default() };
-    let fd = match bpf(BPF_OBJ_GET, &get) {
-        Ok(fd) => fd,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+    let Some(fd) = open_pin(path)? else {
+        return Ok(None);
     };
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut info = RawLinkInfo::default();
-    let by_fd = InfoByFd {
-        bpf_fd: fd.as_raw_fd() as u32,
+    let mut by_fd = InfoByFd {
+        bpf_fd: fd.as_raw_fd().cast_unsigned(),
         info_len: size_of::<RawLinkInfo>() as u32,
         info: (&raw mut info) as u64,
     };
-    bpf(BPF_OBJ_GET_INFO_BY_FD, &by_fd)?;
-    Ok(Some(LinkInfo { program: info.program, ifindex: info.ifindex }))
+    bpf(BPF_OBJ_GET_INFO_BY_FD, &mut by_fd)?;
+    Ok(Some(LinkInfo {
+        program: info.program,
+        ifindex: info.ifindex,
+    }))
 }
 
-/// bpf(2) with attributes of this command's kind.
-fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<i32> {
-    // SAFETY: both commands read `size_of::<T>()` bytes of attributes and treat the rest of theirs
-    // as zero. Pointers in them are those of live, large enough buffers of the caller, and the
-    // one that is written to is exclusively borrowed there.
-    let result = unsafe {
-        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), size_of::<T>())
+/// Detaches and unpins a link. Removing the pin alone would leave the program running until the
+/// kernel gets round to it.
+pub(super) fn remove_link(path: &Path) -> io::Result<()> {
+    if let Some(fd) = open_pin(path)? {
+        let mut detach = LinkDetach {
+            link_fd: fd.as_raw_fd().cast_unsigned(),
+            flags: 0,
+        };
+        // A link whose interface is gone has nothing to detach from.
+        let _ = bpf(BPF_LINK_DETACH, &mut detach);
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// All values of an array map of `entries` elements.
+pub(super) fn read_array<T: Plain + Default>(
+    map: BorrowedFd<'_>,
+    entries: usize,
+) -> io::Result<Vec<T>> {
+    let mut keys = vec![0u32; entries];
+    let mut values = vec![T::default(); entries];
+    let mut done = 0usize;
+    let mut token = 0u32;
+    while done < entries {
+        let mut next = 0u32;
+        let mut batch = LookupBatch {
+            in_batch: if done == 0 {
+                0
+            } else {
+                (&raw const token) as u64
+            },
+            out_batch: (&raw mut next) as u64,
+            keys: keys[done..].as_mut_ptr() as u64,
+            values: values[done..].as_mut_ptr() as u64,
+            count: (entries - done) as u32,
+            map_fd: map.as_raw_fd().cast_unsigned(),
+            ..LookupBatch::default()
+        };
+        // "No entry" means that this was the last batch.
+        match bpf(BPF_MAP_LOOKUP_BATCH, &mut batch) {
+            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Err(error),
+            Ok(_) if batch.count > 0 => {}
+            Ok(_) | Err(_) => break,
+        }
+        done += batch.count as usize;
+        token = next;
+    }
+    Ok(values)
+}
+
+fn open_pin(path: &Path) -> io::Result<Option<OwnedFd>> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    let mut get = ObjGet {
+        pathname: name.as_ptr() as u64,
+        ..ObjGet::default()
     };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+    match bpf(BPF_OBJ_GET, &mut get) {
+        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+        Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// bpf(2) with attributes of this command's kind, which the kernel may write back to.
+fn bpf<T>(command: libc::c_long, attributes: &mut T) -> io::Result<i32> {
+    let attributes = std::ptr::from_mut(attributes);
+    // SAFETY: the commands used here read `size_of::<T>()` bytes of attributes, treat the rest of
+    // theirs as zero, and write back within them. Pointers in them are those of live buffers of
+    // the size that goes with them, and those written to are exclusively borrowed by the caller.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result as i32)
+    }
 }

@@ -91,14 +91,26 @@ impl Mapping {
         if count == 0 {
             return Ok(None);
         }
+        let offset = libc::off_t::try_from(start).map_err(io::Error::other)?;
         // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no memory of
         // ours; the map was made mappable, and the kernel refuses ranges past its end.
         let address = unsafe {
-            mmap(None, length, protection, MapFlags::MAP_SHARED, data.fd().as_fd(), start as i64)
+            mmap(
+                None,
+                length,
+                protection,
+                MapFlags::MAP_SHARED,
+                data.fd().as_fd(),
+                offset,
+            )
         }?;
         // SAFETY: `from - start` is less than a page, and the mapping is at least that long.
         let elements = unsafe { address.byte_add(from - start) }.cast();
-        Ok(Some(Self { start: address, length: length.get(), elements }))
+        Ok(Some(Self {
+            start: address,
+            length: length.get(),
+            elements,
+        }))
     }
 }
 
@@ -112,5 +124,8 @@ impl Drop for Mapping {
 
 fn page_size() -> usize {
     let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    size.ok().flatten().and_then(|size| usize::try_from(size).ok()).unwrap_or(4096)
+    size.ok()
+        .flatten()
+        .and_then(|size| usize::try_from(size).ok())
+        .unwrap_or(4096)
 }

@@ -5,6 +5,11 @@
 //! a lost route is not a dead pod until somebody concludes so. Nothing in here may touch an entry
 //! that an administrator made.
 
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kernel's messages and attributes are open sets: what is not known is not ours"
+)]
+
 mod link;
 mod neighbour;
 mod next_hop;
@@ -58,3 +63,6 @@ impl NetlinkError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -73,8 +73,16 @@ fn way(address: Ipv4Addr, route: &RouteMessage) -> Option<Route> {
 #[derive(Clone, Debug, Default)]
 pub struct NextHops {
     routes: BTreeMap<Ipv4Addr, Option<Route>>,
-    /// Neighbours asked for, with their hardware address once known.
-    neighbours: BTreeMap<Route, Option<[u8; 6]>>,
+    neighbours: BTreeMap<Route, Entry>,
+}
+
+/// A neighbour that is needed.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Its hardware address, once known.
+    mac: Option<[u8; 6]>,
+    /// Installed by us, ours to remove.
+    managed: bool,
 }
 
 impl NextHops {
@@ -109,9 +117,12 @@ impl NextHops {
     /// Installs the neighbours that are missing and removes those that nobody needs.
     fn settle(&mut self, failures: &mut Vec<(Ipv4Addr, NetlinkError)>) {
         let needed: BTreeSet<Route> = self.routes.values().copied().flatten().collect();
-        self.neighbours.retain(|route, _| {
+        self.neighbours.retain(|route, entry| {
             let keep = needed.contains(route);
-            if !keep && let Err(error) = neighbour::remove_managed(route.via, route.ifindex) {
+            if !keep
+                && entry.managed
+                && let Err(error) = neighbour::remove_managed(route.via, route.ifindex)
+            {
                 failures.push((route.via, error));
             }
             keep
@@ -131,18 +142,28 @@ impl NextHops {
             let entry = known
                 .iter()
                 .find(|entry| entry.ip == route.via && entry.ifindex == route.ifindex);
-            if !entry.is_some_and(|entry| entry.permanent || entry.ours)
+            let managed = !entry.is_some_and(|entry| entry.permanent);
+            if managed
+                && !entry.is_some_and(|entry| entry.ours)
                 && let Err(error) = neighbour::set_managed(route.via, route.ifindex)
             {
                 failures.push((route.via, error));
                 continue;
             }
-            self.neighbours
-                .insert(route, entry.and_then(|entry| entry.mac));
+            let mac = entry.and_then(|entry| entry.mac);
+            self.neighbours.insert(route, Entry { mac, managed });
         }
     }
 
-    /// Takes in what the kernel said; true when a next hop may have changed.
+    /// Installs neighbours again that somebody (or a cable) has removed.
+    pub fn refresh(&mut self) -> Vec<(Ipv4Addr, NetlinkError)> {
+        let mut failures = Vec::new();
+        self.settle(&mut failures);
+        failures
+    }
+
+    /// Takes in what the kernel said; true when a next hop has changed. [`Self::refresh`] should
+    /// follow then, in case its entry is gone.
     pub fn handle(&mut self, event: &Event) -> bool {
         match event {
             Event::Neighbour(neighbour) => {
@@ -151,8 +172,8 @@ impl NextHops {
                     ifindex: neighbour.ifindex,
                 };
                 match self.neighbours.get_mut(&route) {
-                    Some(mac) if *mac != neighbour.mac => {
-                        *mac = neighbour.mac;
+                    Some(entry) if entry.mac != neighbour.mac => {
+                        entry.mac = neighbour.mac;
                         true
                     }
                     _ => false,
@@ -163,7 +184,7 @@ impl NextHops {
                     via: neighbour.ip,
                     ifindex: neighbour.ifindex,
                 };
-                // Somebody flushed it: forgotten here, so that `want` installs it again.
+                // Forgotten here, so that it is installed again.
                 self.neighbours.remove(&route).is_some()
             }
             Event::Link(_)
@@ -182,7 +203,7 @@ impl NextHops {
             Some(NextHop {
                 ip: route.via,
                 ifindex: route.ifindex,
-                mac: (*self.neighbours.get(route)?)?,
+                mac: self.neighbours.get(route)?.mac?,
                 own_mac: links.by_index(route.ifindex)?.mac?,
             })
         };

@@ -10,16 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
-use lb_common::abi::{self, Kind, State};
+use lb_common::abi::{self, State};
 use lb_common::select::layout::WORDS_PER_ELEMENT;
 use lb_common::select::{Identity, Layout, rows_log2_for};
 use lb_common::{V4, limits};
 
-use super::order::{LeftOut, LeftOutReason, MapOp, Phase, Plan};
+use super::endpoint::endpoint_value;
+use super::order::{LeftOut, LeftOutReason, MapOp, Plan};
 use super::table::Table;
-use super::target::{Target, Wanted, WantedEndpoint, kernel_key};
+use super::target::{Target, Wanted, kernel_key};
 use super::{AppliedFrontend, Planner};
-use crate::desired::{FrontendKey, Via};
+use crate::desired::FrontendKey;
 
 /// Scores (members times rows) from which on the old table is read back and changed instead of
 /// building a new one: below, building takes less than half a millisecond.
@@ -149,88 +150,6 @@ impl Planner {
         Ok(())
     }
 
-    /// Endpoints of this frontend that have an id and are not listed: kept while that may be for
-    /// want of information, else sent off.
-    fn unlisted(
-        &mut self,
-        frontend: u32,
-        wanted: &Wanted,
-        keep: Option<&AppliedFrontend>,
-        members: &mut Vec<(Identity, u32)>,
-    ) {
-        let Some(slots) = self.slots.get(&frontend) else {
-            return;
-        };
-        let unlisted: Vec<_> = slots
-            .iter()
-            .filter(|(address, _)| !wanted.endpoints.contains_key(*address))
-            .map(|(address, slot)| (*address, *slot))
-            .collect();
-        for (address, slot) in unlisted {
-            match keep {
-                Some(known) if known.members.contains(&slot.id) => {
-                    members.push((Identity::new(SocketAddr::V4(address)), slot.id));
-                }
-                Some(_) => {}
-                None => self.leave(frontend, &slot, State::Draining),
-            }
-        }
-    }
-
-    /// Operations that tell the data plane what became of endpoints that left.
-    fn leaving_endpoints(&self, frontend: u32, down: &mut Vec<MapOp>) {
-        for (id, state) in self.leaving_of(frontend) {
-            let Some(value) = self.applied.endpoints.get(&id) else {
-                continue;
-            };
-            let is = State::from_u8(value.state);
-            if is == State::Active || (state == State::Gone && is != State::Gone) {
-                let value = abi::Endpoint {
-                    state: state as u8,
-                    ..*value
-                };
-                let phase = Phase::EndpointsDown;
-                down.push(MapOp::PutEndpoint {
-                    id,
-                    value,
-                    fresh: false,
-                    phase,
-                });
-            }
-        }
-    }
-
-    fn put_endpoint(
-        &self,
-        id: u32,
-        value: abi::Endpoint<V4>,
-        plan: &mut Plan,
-        down: &mut Vec<MapOp>,
-    ) {
-        let current = self.applied.endpoints.get(&id);
-        if current == Some(&value) {
-            return;
-        }
-        let active = State::Active as u8;
-        let worse = current.is_some_and(|is| is.state == active) && value.state != active;
-        let fresh = current.is_none();
-        if worse {
-            down.push(MapOp::PutEndpoint {
-                id,
-                value,
-                fresh,
-                phase: Phase::EndpointsDown,
-            });
-        } else {
-            plan.ops.push(MapOp::PutEndpoint {
-                id,
-                value,
-                fresh,
-                phase: Phase::EndpointsUp,
-            });
-        }
-    }
-
     /// Fills in the region: the old one when it is the right one, else a new one, written first.
     #[expect(
         clippy::too_many_arguments,
@@ -352,75 +271,6 @@ impl Planner {
         }
     }
 
-    /// Plans every frontend away that is in the maps and not in the target.
-    pub(super) fn unwanted_frontends(&mut self, target: &Target<'_>, plan: &mut Plan) {
-        self.left_out
-            .retain(|key, _| target.desired.frontends.contains_key(key));
-        if !target.desired.complete {
-            return;
-        }
-        let wanted: BTreeSet<_> = target
-            .frontends()
-            .filter_map(|key| kernel_key(&key))
-            .collect();
-        let unwanted: Vec<_> = self
-            .applied
-            .frontends
-            .keys()
-            .filter(|key| !wanted.contains(*key))
-            .copied()
-            .collect();
-        for key in unwanted {
-            self.unwanted_frontend(key, plan);
-        }
-        self.remains(plan);
-    }
-
-    /// What frontends left behind that are gone from the maps already.
-    fn remains(&self, plan: &mut Plan) {
-        let gone = |id: &u32| {
-            let key = self.frontend_ids.key(*id);
-            key.and_then(|key| self.frontend_ids.id(key)) != Some(*id)
-        };
-        let ids: BTreeSet<u32> = self
-            .leaving
-            .keys()
-            .map(|(id, _)| *id)
-            .filter(gone)
-            .collect();
-        ids.into_iter()
-            .for_each(|id| self.leaving_endpoints(id, &mut plan.ops));
-        for (frontend, ranges) in self.applied.ranges.iter().filter(|(id, _)| gone(id)) {
-            let frontend = *frontend;
-            plan.ops.extend(ranges.iter().map(|r| MapOp::DeleteRange {
-                frontend,
-                range: *r,
-            }));
-        }
-    }
-
-    fn unwanted_frontend(&mut self, key: abi::FrontendKey<V4>, plan: &mut Plan) {
-        let Some(id) = self.applied.frontends.get(&key).map(|known| known.value.id) else {
-            return;
-        };
-        plan.ops.push(MapOp::DeleteFrontend { key, id });
-        let ranges = self.applied.ranges.get(&id).into_iter().flatten();
-        plan.ops.extend(ranges.map(|range| MapOp::DeleteRange {
-            frontend: id,
-            range: *range,
-        }));
-        let slots: Vec<_> = self
-            .slots
-            .get(&id)
-            .into_iter()
-            .flat_map(|slots| slots.values().copied())
-            .collect();
-        for slot in slots {
-            self.leave(id, &slot, State::Draining);
-        }
-        self.leaving_endpoints(id, &mut plan.ops);
-    }
-
     fn leave_out(&mut self, key: &FrontendKey, reason: LeftOutReason, plan: &mut Plan) {
         self.left_out.entry(*key).or_default().push(reason);
         let (address, port, protocol) = (key.address, key.port, key.protocol.number());
@@ -443,31 +293,6 @@ impl Members {
             ids: Arc::from(ids),
         }
     }
-}
-
-fn endpoint_value(
-    frontend: u32,
-    address: SocketAddrV4,
-    endpoint: &WantedEndpoint,
-    target: &Target<'_>,
-) -> abi::Endpoint<V4> {
-    let mut value = abi::Endpoint {
-        address: V4::from(*address.ip()),
-        port: address.port(),
-        via: Kind::Local as u8,
-        state: endpoint.state as u8,
-        frontend,
-        ..abi::Endpoint::default()
-    };
-    if endpoint.via == Via::Nat {
-        value.via = Kind::Nat as u8;
-        if let Some(hop) = target.next_hops.get(address.ip()) {
-            value.ifindex = hop.ifindex;
-            value.next_hop = lb_common::Mac(hop.mac);
-            value.own_mac = lb_common::Mac(hop.own_mac);
-        }
-    }
-    value
 }
 
 /// Shape of a frontend's region.

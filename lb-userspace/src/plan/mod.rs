@@ -9,6 +9,7 @@
 mod adopt;
 mod applied;
 mod diff;
+mod endpoint;
 pub mod ids;
 mod order;
 mod reclaim;
@@ -16,6 +17,7 @@ pub mod region;
 mod slots;
 pub mod table;
 mod target;
+mod unwanted;
 mod vips;
 
 use std::collections::BTreeMap;
@@ -138,10 +140,10 @@ impl Planner {
                 {
                     self.pending.remove(key);
                 }
-                self.free_region(key, Some(value.region).filter(|_| value.members > 0), now);
+                self.free_region(*key, Some(value.region).filter(|_| value.members > 0), now);
             }
             MapOp::DeleteFrontend { key, .. } => {
-                self.free_region(key, None, now);
+                self.free_region(*key, None, now);
                 self.frontend_ids.release(key, now);
             }
             MapOp::PutConfig(config) => {
@@ -205,8 +207,8 @@ impl Planner {
     }
 
     /// Gives back the region a frontend used before, unless it is the one it uses still.
-    fn free_region(&mut self, key: &abi::FrontendKey<V4>, keep: Option<u32>, now: Duration) {
-        let Some(old) = self.applied.frontends.get(key) else {
+    fn free_region(&mut self, key: abi::FrontendKey<V4>, keep: Option<u32>, now: Duration) {
+        let Some(old) = self.applied.frontends.get(&key) else {
             return;
         };
         if old.value.members > 0 && keep != Some(old.value.region) {

@@ -117,8 +117,8 @@ impl<'a> Target<'a> {
             .lives
             .iter()
             .filter_map(|(key, lives)| match key.address {
-                IpAddr::V4(address) if !lives.is_empty() => Some(lease(address, Tier::Any)),
-                _ => None,
+                IpAddr::V4(address) => (!lives.is_empty()).then(|| lease(address, Tier::Any)),
+                IpAddr::V6(_) => None,
             });
         lingering.chain(wanted).collect()
     }

@@ -497,7 +497,7 @@ fn an_address_on_a_shared_bit_keeps_it() {
     // Find a second address with the bit of the first.
     let first = Ipv4Addr::new(203, 0, 113, 1);
     let bit = lb_common::bitmap::bitmap_index(first.into());
-    let second = (1u32..)
+    let second = (1..=u32::MAX)
         .map(Ipv4Addr::from)
         .find(|a| *a != first && lb_common::bitmap::bitmap_index((*a).into()) == bit)
         .expect("2^16 bits for 2^32 addresses");

@@ -72,7 +72,9 @@ impl Planner {
             .extend(unwanted.map(|address| MapOp::DeleteVip { address: *address }));
 
         let mut up = Bits::new(&self.applied.bitmap);
-        wanted.keys().for_each(|address| up.set(*address));
+        for address in wanted.keys() {
+            up.set(*address);
+        }
         up.put(Phase::BitsUp, plan);
 
         let mut only = Bits::empty(&self.applied.bitmap);
@@ -105,7 +107,9 @@ impl Planner {
         });
         self.put_vips(&wanted, plan);
         let mut bits = Bits::new(&self.applied.bitmap);
-        wanted.keys().for_each(|address| bits.set(*address));
+        for address in wanted.keys() {
+            bits.set(*address);
+        }
         bits.put(Phase::BitsUp, plan);
     }
 
