@@ -22,5 +22,6 @@ pub mod verdict;
 pub mod wire;
 
 pub use addr::{Address, V4};
+pub use bitmap::bitmap_index;
 pub use verdict::{Outcome, Reason};
 pub use wire::{Be16, Be32, Mac};

@@ -6,6 +6,7 @@
 //! handed out in a circle, so that a fresh one is the one unused for longest.
 //! An id must never be given to another key while anything may still mean the old one by it.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
@@ -155,14 +156,11 @@ impl<K: Clone + Ord> Ids<K> {
     /// unless it is known already.
     pub fn adopt_held(&mut self, id: u32, now: Duration) -> Result<(), IdError> {
         self.check_range(id)?;
-        if !self.by_id.contains_key(&id) {
-            self.by_id.insert(
-                id,
-                Holder {
-                    key: None,
-                    released: Some(now),
-                },
-            );
+        if let Entry::Vacant(place) = self.by_id.entry(id) {
+            place.insert(Holder {
+                key: None,
+                released: Some(now),
+            });
             self.quarantined += 1;
             self.cursor = self.cursor.max(id + 1);
         }

@@ -150,7 +150,8 @@ impl Regions {
         let rounded = elements
             .checked_next_multiple_of(GRANULE)
             .ok_or(out_of_place)?;
-        if elements == 0 || offset % GRANULE != 0 || offset.checked_add(rounded).is_none() {
+        if elements == 0 || !offset.is_multiple_of(GRANULE) || offset.checked_add(rounded).is_none()
+        {
             return Err(out_of_place);
         }
         let region = Region {
