@@ -10,13 +10,13 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use ipnet::Ipv4Net;
 use lb_common::abi::{self, Config, State, TableElement, verdict};
-use lb_common::bitmap::{self, bitmap_index};
+use lb_common::bitmap::bitmap_index;
 use lb_common::select::Layout;
 use lb_common::select::layout::Slot;
 use lb_common::{V4, limits};
 
 use super::{Contents, MapStore, StoreError};
-use crate::plan::MapOp;
+use crate::plan::{BITMAP_WORDS, MapOp};
 
 /// Maps in memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +46,7 @@ impl Default for FakeStore {
             endpoints: BTreeMap::new(),
             vips: BTreeMap::new(),
             ranges: BTreeSet::new(),
-            bitmap: vec![0; bitmap::ELEMENTS as usize],
+            bitmap: vec![0; BITMAP_WORDS],
             tables: BTreeMap::new(),
             choices: RefCell::default(),
             writes: 0,
@@ -113,7 +113,7 @@ impl FakeStore {
 
     /// True when the address passes the bitmap.
     pub fn bit(&self, address: Ipv4Addr) -> bool {
-        let bit = bitmap_index(address.into());
+        let bit = bitmap_index(V4::from(address));
         self.bitmap
             .get((bit >> 6) as usize)
             .is_some_and(|bits| bits >> (bit & 63) & 1 == 1)

@@ -15,7 +15,9 @@ use lb_common::abi::{
     Affinity, AffinityKey, Answered, Config, Conflict, Counter, Endpoint, Flow, FlowKey, Frontend,
     FrontendKey, Handshake, Health, Reverse, SourceRange, TableElement, Vip,
 };
-use lb_common::{Reason, V4, bitmap, limits};
+use lb_common::{Reason, V4, limits};
+
+use crate::plan::BITMAP_WORDS;
 
 use super::{LoadError, Pins, TableMap, sys};
 
@@ -82,7 +84,7 @@ type LpmKey = (u32, SourceRange<V4>);
 /// Every pinned map.
 pub const MAPS: &[MapShape] = &[
     shape::<u32, Config<V4>>("config", MapKind::Array, 1),
-    shape::<u32, u64>("dest_bitmap", MapKind::Array, bitmap::ELEMENTS as usize),
+    shape::<u32, u64>("dest_bitmap", MapKind::Array, BITMAP_WORDS),
     shape::<V4, Vip>("vips", MapKind::Hash, limits::VIPS),
     shape::<FrontendKey<V4>, Frontend>("frontends", MapKind::Hash, limits::FRONTENDS),
     shape::<u32, Endpoint<V4>>("endpoints", MapKind::Array, limits::ENDPOINTS),

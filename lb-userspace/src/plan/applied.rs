@@ -9,9 +9,12 @@ use std::sync::Arc;
 
 use ipnet::Ipv4Net;
 use lb_common::abi::{self, Config, State};
-use lb_common::{V4, bitmap};
+use lb_common::{V4, limits};
 
 use super::order::MapOp;
+
+/// Elements of `dest_bitmap`, 64 bits each.
+pub const BITMAP_WORDS: usize = 1 << (limits::BITMAP_BITS - 6);
 
 /// A frontend and who is in its table.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +52,7 @@ impl Default for Applied {
             frontends: BTreeMap::new(),
             vips: BTreeMap::new(),
             ranges: BTreeMap::new(),
-            bitmap: vec![0; bitmap::ELEMENTS as usize],
+            bitmap: vec![0; BITMAP_WORDS],
         }
     }
 }

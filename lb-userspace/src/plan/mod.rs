@@ -27,7 +27,7 @@ use lb_common::abi;
 use lb_common::select::rows_log2_for;
 use lb_common::{V4, limits};
 
-pub use applied::{Applied, AppliedFrontend};
+pub use applied::{Applied, AppliedFrontend, BITMAP_WORDS};
 pub use order::{LeftOut, LeftOutReason, MapOp, Object, Phase, Plan};
 pub use target::{Life, Lives, NextHop, Target, kernel_key};
 

@@ -496,10 +496,10 @@ fn what_does_not_fit_is_reported_and_the_rest_goes_on() {
 fn an_address_on_a_shared_bit_keeps_it() {
     // Find a second address with the bit of the first.
     let first = Ipv4Addr::new(203, 0, 113, 1);
-    let bit = lb_common::bitmap::bitmap_index(first.into());
+    let bit = lb_common::bitmap::bitmap_index(V4::from(first));
     let second = (1..=u32::MAX)
         .map(Ipv4Addr::from)
-        .find(|a| *a != first && lb_common::bitmap::bitmap_index((*a).into()) == bit)
+        .find(|a| *a != first && lb_common::bitmap::bitmap_index(V4::from(*a)) == bit)
         .expect("2^16 bits for 2^32 addresses");
     let other = FrontendKey {
         address: IpAddr::V4(second),
