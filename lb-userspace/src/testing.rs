@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use nix::sched::{CloneFlags, unshare};
 
-use crate::load::{Datapath, Options, detach_all};
+use crate::load::{Datapath, EBPF_OBJECT, Options, detach_all};
 
 /// The maps take hundreds of megabytes: one data plane at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -53,15 +53,12 @@ pub(crate) fn ip(arguments: &str) {
 }
 
 /// The object to test with, if there is one.
-pub(crate) fn object() -> Option<Vec<u8>> {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/ebpf/sluice.o");
-    let path = std::env::var_os(crate::load::OBJECT_VARIABLE)
-        .map_or_else(|| PathBuf::from(default), PathBuf::from);
-    let object = std::fs::read(path).ok().filter(|object| !object.is_empty());
-    if object.is_none() {
+pub(crate) fn object() -> Option<&'static [u8]> {
+    if EBPF_OBJECT.is_empty() {
         skip("needs the eBPF object (`cargo xtask build`)");
+        return None;
     }
-    object
+    Some(EBPF_OBJECT)
 }
 
 /// A pin directory of this test's own.
@@ -81,11 +78,11 @@ impl PinDir {
         &self.path
     }
 
-    pub(crate) fn options(&self, object: &[u8]) -> Options {
-        Options::new(object.to_vec()).pin_dir(&self.path)
+    pub(crate) fn options(&self, object: &'static [u8]) -> Options {
+        Options::new(object).pin_dir(&self.path)
     }
 
-    pub(crate) fn open(&self, object: &[u8]) -> Datapath {
+    pub(crate) fn open(&self, object: &'static [u8]) -> Datapath {
         Datapath::open(self.options(object)).expect("opens")
     }
 }

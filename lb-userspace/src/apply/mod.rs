@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use lb_common::V4;
 use lb_common::abi::{self, Config, TableElement};
+use lb_common::select::Layout;
 use thiserror::Error;
 
 pub use kernel::KernelStore;
@@ -78,6 +79,13 @@ pub trait MapStore {
 
     /// Reads a run of elements of `tables`.
     fn table(&self, first: u32, elements: u32) -> Result<Vec<TableElement>, StoreError>;
+}
+
+/// The words of a frontend's region, for [`crate::plan::Target::words`].
+pub fn words(store: &dyn MapStore, frontend: abi::Frontend) -> Option<Vec<u32>> {
+    let layout = Layout::new(frontend.members, frontend.rows_log2);
+    let elements = store.table(frontend.region, layout.elements()).ok()?;
+    Some(elements.into_flattened())
 }
 
 /// A write that failed and will be tried again.

@@ -33,8 +33,8 @@ pub use pin::{DEFAULT_PIN_DIR, Pins};
 pub use support::check_support;
 pub use table::TableMap;
 
-/// Environment variable that names an eBPF object to use instead of the one inside this binary.
-pub const OBJECT_VARIABLE: &str = "SLUICE_EBPF_OBJECT";
+/// The object that was built with this binary; empty when there was none.
+pub static EBPF_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("SLUICE_EBPF_OBJECT"));
 
 /// What to open.
 #[derive(Clone, Debug)]
@@ -43,6 +43,12 @@ pub struct Options {
     pub pin_dir: PathBuf,
     /// The eBPF object.
     pub object: Cow<'static, [u8]>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new(EBPF_OBJECT)
+    }
 }
 
 impl Options {

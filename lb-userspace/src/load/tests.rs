@@ -28,10 +28,10 @@ fn a_second_agent_is_refused_and_a_later_one_finds_the_same_maps() {
     in_namespace(|| {
         let Some(object) = object() else { return };
         let pins = PinDir::new("lock");
-        let first = pins.open(&object);
+        let first = pins.open(object);
         let ids: Vec<_> = first.maps.ids().collect();
         assert_eq!(ids.len(), MAPS.len());
-        let error = Datapath::open(pins.options(&object))
+        let error = Datapath::open(pins.options(object))
             .err()
             .expect("refused")
             .to_string();
@@ -42,7 +42,7 @@ fn a_second_agent_is_refused_and_a_later_one_finds_the_same_maps() {
             .to_string();
         assert!(error.contains(&wanted), "{error}");
         drop(first);
-        let second = pins.open(&object);
+        let second = pins.open(object);
         assert_eq!(second.maps.ids().collect::<Vec<_>>(), ids);
         assert_eq!(second.rebuilt, []);
     });
@@ -58,7 +58,7 @@ fn a_restart_replaces_the_programs_without_letting_go() {
             (XdpMode::Auto, Mode::Generic),
         ] {
             let pins = PinDir::new("replace");
-            let mut first = pins.open(&object);
+            let mut first = pins.open(object);
             let attachment = first.attach("sl0", wanted).expect("attaches").clone();
             assert_eq!(attachment.mode, Some(mode));
             assert_eq!(attachment.note.is_some(), wanted == XdpMode::Auto);
@@ -71,7 +71,7 @@ fn a_restart_replaces_the_programs_without_letting_go() {
                 "the pin holds it"
             );
 
-            let mut second = pins.open(&object);
+            let mut second = pins.open(object);
             let again = second.attach("sl0", wanted).expect("replaces").clone();
             assert_eq!(again.mode, Some(mode));
             assert_ne!(again.xdp_program, attachment.xdp_program);
@@ -94,7 +94,7 @@ fn another_mode_is_attached_anew() {
         let Some(object) = object() else { return };
         veth();
         let pins = PinDir::new("mode");
-        let mut datapath = pins.open(&object);
+        let mut datapath = pins.open(object);
         datapath.attach("sl0", XdpMode::Generic).expect("attaches");
         assert!(
             link_by_name("sl0")
@@ -125,13 +125,13 @@ fn the_program_of_somebody_else_is_named_and_left_alone() {
         let Some(object) = object() else { return };
         veth();
         let theirs = PinDir::new("theirs");
-        let mut they = theirs.open(&object);
+        let mut they = theirs.open(object);
         let id = they
             .attach("sl0", XdpMode::Native)
             .expect("attaches")
             .xdp_program;
         let ours = PinDir::new("ours");
-        let mut we = ours.open(&object);
+        let mut we = ours.open(object);
         for mode in [XdpMode::Native, XdpMode::Auto] {
             let error = we.attach("sl0", mode).expect_err("refused").to_string();
             let wanted = format!("id {}, named sluice_xdp", id.expect("attached"));
@@ -149,7 +149,7 @@ fn an_interface_that_comes_back_with_another_index_is_attached_again() {
         let Some(object) = object() else { return };
         veth();
         let pins = PinDir::new("recreated");
-        let mut datapath = pins.open(&object);
+        let mut datapath = pins.open(object);
         datapath.attach("sl0", XdpMode::Native).expect("attaches");
         datapath.attach_egress("sl0").expect("attaches");
         ip("link del sl0");
@@ -177,7 +177,7 @@ fn detaching_removes_all_of_ours_and_nothing_else_twice() {
         let Some(object) = object() else { return };
         veth();
         let pins = PinDir::new("detach");
-        let mut datapath = pins.open(&object);
+        let mut datapath = pins.open(object);
         datapath.attach("sl0", XdpMode::Generic).expect("attaches");
         datapath.attach_egress("sl1").expect("attaches");
         drop(datapath);
@@ -213,7 +213,7 @@ fn replaced_pins_are_noticed_and_misfits_made_anew() {
         veth();
         let dir = PinDir::new("misfit");
         let pins = Pins::new(dir.path());
-        let mut datapath = dir.open(&object);
+        let mut datapath = dir.open(object);
         datapath.attach("sl0", XdpMode::Native).expect("attaches");
         let path = pins.map("usage");
         std::fs::remove_file(&path).expect("unpinned");
@@ -225,7 +225,7 @@ fn replaced_pins_are_noticed_and_misfits_made_anew() {
         assert!(error.contains("pinned map usage is number"), "{error}");
         drop(datapath);
 
-        let mut datapath = dir.open(&object);
+        let mut datapath = dir.open(object);
         let [rebuilt] = datapath.rebuilt.as_slice() else {
             panic!("{:?}", datapath.rebuilt)
         };
@@ -253,7 +253,7 @@ fn the_kernel_holds_what_was_planned_and_a_restart_writes_nothing() {
         let wanted = desired([(key(1, 80), one), (key(2, 80), frontend(vec![endpoint(9)]))]);
         let target = Target::new(&wanted, config());
 
-        let mut datapath = pins.open(&object);
+        let mut datapath = pins.open(object);
         let mut store = KernelStore::new(&mut datapath.maps);
         let mut planner = Planner::default();
         let plan = planner.plan(&target, Scope::All, now);
@@ -271,7 +271,7 @@ fn the_kernel_holds_what_was_planned_and_a_restart_writes_nothing() {
         assert_eq!(&applied, planner.applied());
         drop(datapath);
 
-        let mut datapath = pins.open(&object);
+        let mut datapath = pins.open(object);
         let mut store = KernelStore::new(&mut datapath.maps);
         let mut planner = Planner::adopt(read_back(&store).expect("reads"), now);
         assert_eq!(planner.plan(&target, Scope::All, now).ops, []);
@@ -305,7 +305,7 @@ fn tables_are_written_fast_and_to_the_right_place() {
     in_namespace(|| {
         let Some(object) = object() else { return };
         let pins = PinDir::new("tables");
-        let mut datapath = pins.open(&object);
+        let mut datapath = pins.open(object);
         let tables = &mut datapath.maps.tables;
         let element = |n: u32| [n; 16];
         for (first, count) in [(0, 1), (63, 2), (64, 64), (1000, 512), (5003, 2048)] {
@@ -346,7 +346,7 @@ fn a_frame_is_sent_without_a_raw_socket() {
             packets.expect("a counter")
         };
         let pins = PinDir::new("emit");
-        let datapath = pins.open(&object);
+        let datapath = pins.open(object);
         let index = link_by_name("sl0").expect("there").index;
         let before = received();
         let mut frame = vec![0xff; 60];
