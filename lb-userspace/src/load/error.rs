@@ -171,6 +171,12 @@ pub enum LoadError {
         /// Why.
         source: PinError,
     },
+    /// The sweep did not run to its end.
+    #[error("the sweep of the flows ended with {code}")]
+    SweepFailed {
+        /// What it returned.
+        code: u32,
+    },
     /// The network could not be asked.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),

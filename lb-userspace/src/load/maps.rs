@@ -187,11 +187,11 @@ pub struct Maps {
     pub source_ranges: LpmTrie<MapData, SourceRange<V4>, u32>,
     pub conflicts: HashMap<MapData, V4, Conflict>,
     pub refusals: Array<MapData, Refusals>,
-    pub usage: Array<MapData, u32>,
     pub counters: PerCpuArray<MapData, Counter>,
     ids: Vec<(&'static str, u32)>,
     /// For reading all of `endpoints` at once.
     endpoints_fd: OwnedFd,
+    usage_fd: OwnedFd,
 }
 
 impl Maps {
@@ -227,7 +227,7 @@ impl Maps {
             source_ranges: typed(ebpf, "source_ranges")?,
             conflicts: typed(ebpf, "conflicts")?,
             refusals: typed(ebpf, "refusals")?,
-            usage: typed(ebpf, "usage")?,
+            usage_fd: duplicate(ebpf, "usage")?,
             counters: typed(ebpf, "counters")?,
             ids,
             endpoints_fd,
@@ -237,6 +237,15 @@ impl Maps {
     /// All slots of `endpoints`, by id.
     pub fn all_endpoints(&self) -> io::Result<Vec<Endpoint<V4>>> {
         sys::read_array(self.endpoints_fd.as_fd(), limits::ENDPOINTS)
+    }
+
+    /// Flows of each endpoint, by id, as the last sweep counted them.
+    pub fn usage(&self) -> io::Result<Vec<u32>> {
+        sys::read_array(self.usage_fd.as_fd(), limits::ENDPOINTS)
+    }
+
+    pub(super) fn clear_usage(&self) -> io::Result<()> {
+        sys::write_array(self.usage_fd.as_fd(), &vec![0u32; limits::ENDPOINTS])
     }
 
     /// The kernel's ids of the maps held.

@@ -30,6 +30,7 @@ pub use error::LoadError;
 pub use lock::Lock;
 pub use maps::{MAPS, MapKind, MapShape, Maps, Rebuilt, Refusals};
 pub use pin::{DEFAULT_PIN_DIR, Pins};
+pub use run::Sweep;
 pub use support::check_support;
 pub use table::TableMap;
 

@@ -333,6 +333,30 @@ fn tables_are_written_fast_and_to_the_right_place() {
 }
 
 #[test]
+fn a_sweep_starts_from_nothing_and_says_how_long_it_took() {
+    in_namespace(|| {
+        let Some(object) = object() else { return };
+        let pins = PinDir::new("sweep");
+        let mut datapath = pins.open(object);
+        let pin = Pins::new(pins.path()).map("usage");
+        let map = aya::maps::MapData::from_pin(pin).expect("pinned");
+        let mut usage = Array::<_, u32>::try_from(aya::maps::Map::Array(map)).expect("array");
+        usage.set(7, 3, 0).expect("writes");
+        usage.set(131_071, 1, 0).expect("writes");
+        let counted = datapath.maps.usage().expect("reads");
+        assert_eq!((counted[7], counted[131_071]), (3, 1));
+        let start = Instant::now();
+        let sweep = datapath.sweep().expect("sweeps");
+        println!(
+            "an empty sweep: {:?} in the kernel, {:?} in all",
+            sweep.took,
+            start.elapsed()
+        );
+        assert_eq!(sweep.held(), BTreeSet::new());
+    });
+}
+
+#[test]
 fn a_frame_is_sent_without_a_raw_socket() {
     in_namespace(|| {
         let Some(object) = object() else { return };

@@ -36,8 +36,13 @@ use ids::{ENDPOINT_IDS, FRONTEND_IDS, Ids};
 use region::{Region, Regions};
 use slots::{EndpointKey, Leaving};
 
-/// How long a packet under way may still use what it has read: an old region, an old endpoint.
+/// How long a packet under way may still use what it has read.
 pub const GRACE: Duration = Duration::from_secs(2);
+
+/// How long a handshake may still become a flow: no sweep looks at handshakes, so an endpoint's id
+/// must have been out of use for that long before a sweep of the flows can say anything about it.
+pub const ENDPOINT_GRACE: Duration =
+    Duration::from_nanos(((limits::HANDSHAKE + 2) as u64) << limits::TICK_SHIFT);
 
 /// How much to compare.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +79,7 @@ impl Default for Planner {
         Self {
             applied: Applied::default(),
             frontend_ids: Ids::new(FRONTEND_IDS, GRACE),
-            endpoint_ids: Ids::new(ENDPOINT_IDS, GRACE),
+            endpoint_ids: Ids::new(ENDPOINT_IDS, ENDPOINT_GRACE),
             regions: Regions::new(limits::TABLE_ELEMENTS as u32, GRACE),
             pending: BTreeMap::new(),
             slots: BTreeMap::new(),
