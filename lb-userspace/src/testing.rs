@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
 
@@ -41,6 +42,13 @@ fn skip(why: &str) {
         "{why}, and CI must not skip"
     );
     println!("SKIPPED: {why}");
+}
+
+/// How long something takes; the only place of the tests that reads a clock.
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = std::time::Instant::now();
+    let result = work();
+    (result, start.elapsed())
 }
 
 /// Runs `ip` in this thread's namespace.

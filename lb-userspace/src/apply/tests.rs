@@ -1,3 +1,5 @@
+//! Failures, restarts and stops in the middle: the maps come right, and never go wrong on the way.
+
 use std::time::Duration;
 
 use super::fake::{FakeStore, Fate};

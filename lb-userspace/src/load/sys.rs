@@ -69,8 +69,8 @@ struct LinkDetach {
 #[repr(C)]
 #[derive(Default)]
 struct Batch {
-    in_batch: u64,
-    out_batch: u64,
+    from: u64,
+    next: u64,
     keys: u64,
     values: u64,
     count: u32,
@@ -126,12 +126,12 @@ pub(super) fn read_array<T: Plain + Default>(
     while done < entries {
         let mut next = 0u32;
         let mut batch = Batch {
-            in_batch: if done == 0 {
+            from: if done == 0 {
                 0
             } else {
                 (&raw const token) as u64
             },
-            out_batch: (&raw mut next) as u64,
+            next: (&raw mut next) as u64,
             keys: keys[done..].as_mut_ptr() as u64,
             values: values[done..].as_mut_ptr() as u64,
             count: (entries - done) as u32,

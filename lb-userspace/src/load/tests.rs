@@ -1,5 +1,6 @@
+//! The data plane in a real kernel, each test in a network namespace and pin folder of its own.
+
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 use aya::maps::Array;
 
@@ -8,7 +9,7 @@ use crate::apply::{Executor, KernelStore, MapStore as _, Outcome, read_back};
 use crate::netlink::link_by_name;
 use crate::plan::tests::{config, desired, draining, endpoint, frontend, key};
 use crate::plan::{Planner, Scope, Target};
-use crate::testing::{PinDir, in_namespace, ip, object};
+use crate::testing::{PinDir, in_namespace, ip, object, timed};
 
 fn veth() {
     ip("link add sl0 type veth peer name sl1");
@@ -265,9 +266,8 @@ fn the_kernel_holds_what_was_planned_and_a_restart_writes_nothing() {
                 ..Outcome::default()
             }
         );
-        let start = Instant::now();
-        let applied = read_back(&store).expect("reads");
-        println!("reading the maps back took {:?}", start.elapsed());
+        let (applied, took) = timed(|| read_back(&store).expect("reads"));
+        println!("reading the maps back took {took:?}");
         assert_eq!(&applied, planner.applied());
         drop(datapath);
 
@@ -310,9 +310,8 @@ fn tables_are_written_fast_and_to_the_right_place() {
         let element = |n: u32| [n; 16];
         for (first, count) in [(0, 1), (63, 2), (64, 64), (1000, 512), (5003, 2048)] {
             let elements: Vec<_> = (first..first + count).map(element).collect();
-            let start = Instant::now();
-            tables.write(first, &elements).expect("writes");
-            println!("{count} elements by mapping: {:?}", start.elapsed());
+            let ((), took) = timed(|| tables.write(first, &elements).expect("writes"));
+            println!("{count} elements by mapping: {took:?}");
             assert_eq!(tables.read(first, count).expect("reads"), elements);
         }
         // The kernel's own view, element by element.
@@ -321,11 +320,12 @@ fn tables_are_written_fast_and_to_the_right_place() {
         let mut array = Array::<_, [u32; 16]>::try_from(aya::maps::Map::Array(map)).expect("array");
         assert_eq!(array.get(&5003, 0).expect("reads"), element(5003));
         assert_eq!(array.get(&64, 0).expect("reads"), element(64));
-        let start = Instant::now();
-        for n in 1000..1512 {
-            array.set(n, element(n), 0).expect("writes");
-        }
-        println!("512 elements by system calls: {:?}", start.elapsed());
+        let ((), took) = timed(|| {
+            for n in 1000..1512 {
+                array.set(n, element(n), 0).expect("writes");
+            }
+        });
+        println!("512 elements by system calls: {took:?}");
         let end = lb_common::limits::TABLE_ELEMENTS as u32;
         assert!(tables.write(end - 1, &[element(1), element(2)]).is_err());
         assert!(tables.write(end - 1, &[element(1)]).is_ok());
@@ -345,12 +345,10 @@ fn a_sweep_starts_from_nothing_and_says_how_long_it_took() {
         usage.set(131_071, 1, 0).expect("writes");
         let counted = datapath.maps.usage().expect("reads");
         assert_eq!((counted[7], counted[131_071]), (3, 1));
-        let start = Instant::now();
-        let sweep = datapath.sweep().expect("sweeps");
+        let (sweep, took) = timed(|| datapath.sweep().expect("sweeps"));
         println!(
-            "an empty sweep: {:?} in the kernel, {:?} in all",
-            sweep.took,
-            start.elapsed()
+            "an empty sweep: {:?} in the kernel, {took:?} in all",
+            sweep.took
         );
         assert_eq!(sweep.held(), BTreeSet::new());
     });

@@ -1,3 +1,5 @@
+//! A real kernel's links, neighbours and routes, in network namespaces of their own.
+
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::time::Duration;

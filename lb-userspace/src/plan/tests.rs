@@ -1,3 +1,5 @@
+//! Plans as data, and every prefix of them on maps in memory.
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -15,6 +17,7 @@ use crate::desired::{
     Desired, Endpoint, EndpointState, Frontend, FrontendVerdict, ObjectName, Policy, Protocol,
     Tier, Via, Vip,
 };
+use crate::testing::timed;
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -702,14 +705,13 @@ fn one_change_among_a_thousand_services_is_cheap() {
         let (key, changed) = service(n, Some(3));
         after.frontends.insert(key, changed);
         for wanted in [&after, &before] {
-            let start = std::time::Instant::now();
             let now = NOW + Duration::from_secs(10 * u64::from(round));
             let target = Target {
                 words: Some(&read),
                 ..Target::new(wanted, config())
             };
-            let plan = planner.plan(&target, Scope::Frontends(&[key]), now);
-            times.push(start.elapsed());
+            let (plan, took) = timed(|| planner.plan(&target, Scope::Frontends(&[key]), now));
+            times.push(took);
             assert!(matches!(plan.ops.len(), 3), "{}", plan.ops.len());
             write(&mut planner, &plan, now);
         }
