@@ -1,8 +1,227 @@
-//! From what should be to what to write: selection tables, regions of the array, stable ids.
+//! From what should be to what to write: the target minus what the maps hold, as ordered steps.
 //!
-//! Everything in here is a function of its arguments. It must never do IO or read a clock: where
-//! time matters it is an argument, a duration on the boot clock.
+//! [`Planner`] knows what was written ([`Applied`]) and hands out what must stay stable: ids,
+//! regions. Everything in here is a function of its arguments; it must never do IO or read a
+//! clock: where time matters it is an argument, a duration on the boot clock. Nothing is taken
+//! away while the model is incomplete, and no id or region is reused while a packet or a flow may
+//! still mean the old owner by it.
 
+mod adopt;
+mod applied;
+mod diff;
+mod endpoint;
 pub mod ids;
+mod order;
+mod reclaim;
 pub mod region;
+mod slots;
 pub mod table;
+mod target;
+mod unwanted;
+mod vips;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lb_common::abi;
+use lb_common::select::rows_log2_for;
+use lb_common::{V4, limits};
+
+pub use applied::{Applied, AppliedFrontend, BITMAP_WORDS};
+pub use order::{LeftOut, LeftOutReason, MapOp, Object, Phase, Plan};
+pub use target::{Life, Lives, NextHop, Target, kernel_key};
+
+use crate::desired::FrontendKey;
+use ids::{ENDPOINT_IDS, FRONTEND_IDS, Ids};
+use region::{Region, Regions};
+use slots::{EndpointKey, Leaving};
+
+/// How long a packet under way may still use what it has read.
+pub const GRACE: Duration = Duration::from_secs(2);
+
+/// How long a handshake may still become a flow: no sweep looks at handshakes, so an endpoint's id
+/// must have been out of use for that long before a sweep of the flows can say anything about it.
+pub const ENDPOINT_GRACE: Duration =
+    Duration::from_nanos(((limits::HANDSHAKE + 2) as u64) << limits::TICK_SHIFT);
+
+/// How much to compare.
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'a> {
+    /// Everything.
+    All,
+    /// These frontends with their addresses; nothing else is looked at.
+    Frontends(&'a [FrontendKey]),
+}
+
+/// Turns targets into writes.
+#[derive(Clone, Debug)]
+pub struct Planner {
+    applied: Applied,
+    frontend_ids: Ids<abi::FrontendKey<V4>>,
+    endpoint_ids: Ids<EndpointKey>,
+    regions: Regions,
+    /// Regions handed out whose frontend has not switched to them.
+    pending: BTreeMap<abi::FrontendKey<V4>, Region>,
+    /// Who has which id, by frontend id.
+    slots: BTreeMap<u32, slots::ByAddress>,
+    /// Endpoints that are no longer wanted, by frontend id and endpoint id.
+    leaving: BTreeMap<(u32, u32), Leaving>,
+    /// Bits of SNAT addresses that flows may still use.
+    old_snat: Vec<V4>,
+    /// Rows of a table of two, at the last full pass.
+    rows_log2: u8,
+    left_out: BTreeMap<FrontendKey, Vec<LeftOutReason>>,
+    vips_left_out: BTreeMap<V4, LeftOutReason>,
+}
+
+impl Default for Planner {
+    fn default() -> Self {
+        Self {
+            applied: Applied::default(),
+            frontend_ids: Ids::new(FRONTEND_IDS, GRACE),
+            endpoint_ids: Ids::new(ENDPOINT_IDS, ENDPOINT_GRACE),
+            regions: Regions::new(limits::TABLE_ELEMENTS as u32, GRACE),
+            pending: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            old_snat: Vec::new(),
+            rows_log2: 0,
+            left_out: BTreeMap::new(),
+            vips_left_out: BTreeMap::new(),
+        }
+    }
+}
+
+impl Planner {
+    /// What the maps hold, as far as is known.
+    pub fn applied(&self) -> &Applied {
+        &self.applied
+    }
+
+    /// The writes that bring the maps from what they hold to the target. They must be carried out
+    /// and recorded before the next plan is made.
+    pub fn plan(&mut self, target: &Target<'_>, scope: Scope<'_>, now: Duration) -> Plan {
+        let mut plan = Plan::default();
+        let frontends = target.desired.frontends.len();
+        // Of an incomplete list, the length says nothing about how large tables may be.
+        let frontends = if target.desired.complete {
+            frontends
+        } else {
+            frontends.max(self.applied.frontends.len())
+        };
+        let rows_log2 = rows_log2_for(frontends as u32, 2);
+        // Another size class changes every table.
+        let all = matches!(scope, Scope::All) || rows_log2 != self.rows_log2;
+        self.rows_log2 = rows_log2;
+
+        self.config(target, &mut plan);
+        match scope {
+            Scope::Frontends(keys) if !all => {
+                for key in keys {
+                    self.frontend(key, target, now, &mut plan);
+                }
+                self.vips_of(keys, target, &mut plan);
+            }
+            Scope::Frontends(_) | Scope::All => {
+                for key in target.frontends().collect::<Vec<_>>() {
+                    self.frontend(&key, target, now, &mut plan);
+                }
+                self.unwanted_frontends(target, &mut plan);
+                self.vips(target, &mut plan);
+            }
+        }
+        plan.sort();
+        plan
+    }
+
+    /// Takes note of a write that succeeded.
+    pub fn record(&mut self, op: &MapOp, now: Duration) {
+        match op {
+            MapOp::PutFrontend { key, value, .. } => {
+                if self
+                    .pending
+                    .get(key)
+                    .is_some_and(|region| region.offset == value.region)
+                {
+                    self.pending.remove(key);
+                }
+                self.free_region(*key, Some(value.region).filter(|_| value.members > 0), now);
+            }
+            MapOp::DeleteFrontend { key, .. } => {
+                self.free_region(*key, None, now);
+                self.frontend_ids.release(key, now);
+            }
+            MapOp::PutConfig(config) => {
+                let old = self.applied.config.snat;
+                if old != config.snat && old != V4::default() {
+                    self.old_snat.push(old);
+                }
+            }
+            MapOp::PutBits { .. }
+            | MapOp::PutEndpoint { .. }
+            | MapOp::PutTable { .. }
+            | MapOp::PutRange { .. }
+            | MapOp::DeleteRange { .. }
+            | MapOp::PutVip { .. }
+            | MapOp::DeleteVip { .. } => {}
+        }
+        self.applied.record(op);
+    }
+
+    /// Everything that does not fit, for status and readiness.
+    pub fn left_out(&self) -> impl Iterator<Item = LeftOut> {
+        let frontends = self.left_out.iter().flat_map(|(key, reasons)| {
+            reasons.iter().map(|reason| LeftOut {
+                address: key.address,
+                port: key.port,
+                protocol: key.protocol.number(),
+                reason: *reason,
+            })
+        });
+        let vips = self.vips_left_out.iter().map(|(address, reason)| LeftOut {
+            address: order::ip(*address),
+            port: 0,
+            protocol: 0,
+            reason: *reason,
+        });
+        frontends.chain(vips)
+    }
+
+    /// The kernel's id of a frontend.
+    pub fn frontend_id(&self, key: &FrontendKey) -> Option<u32> {
+        self.frontend_ids.id(&kernel_key(key)?)
+    }
+
+    /// The frontend that has (or lately had) this id.
+    pub fn frontend_of(&self, id: u32) -> Option<abi::FrontendKey<V4>> {
+        self.frontend_ids.key(id).copied()
+    }
+
+    /// The id of an endpoint that is in the maps, draining ones included.
+    pub fn endpoint_id(&self, key: &FrontendKey, address: std::net::SocketAddrV4) -> Option<u32> {
+        self.slots
+            .get(&self.frontend_id(key)?)?
+            .get(&address)
+            .map(|slot| slot.id)
+    }
+
+    /// When a retired region becomes free: what was left out for want of room is worth another
+    /// try then.
+    pub fn next_collect(&self) -> Option<Duration> {
+        self.regions.next_collect()
+    }
+
+    /// Gives back the region a frontend used before, unless it is the one it uses still.
+    fn free_region(&mut self, key: abi::FrontendKey<V4>, keep: Option<u32>, now: Duration) {
+        let Some(old) = self.applied.frontends.get(&key) else {
+            return;
+        };
+        if old.value.members > 0 && keep != Some(old.value.region) {
+            // Not in use: it was no region of ours when it was found after a restart.
+            let _ = self.regions.free(old.value.region, now);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
