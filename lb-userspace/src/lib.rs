@@ -1,4 +1,6 @@
 //! Sluice's agent as a library.
 
+pub mod cli;
 pub mod desired;
+pub mod model;
 pub mod watch;
