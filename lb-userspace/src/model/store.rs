@@ -64,9 +64,9 @@ impl<T: Named + PartialEq> Store<T> {
                     .collect()
             }
             (Change::InitDone, next) => {
-                let next = next.take().unwrap_or_default();
                 self.complete = true;
-                self.swap(next)
+                // Without a beginning it ends no list: there is nothing to swap in.
+                next.take().map(|next| self.swap(next)).unwrap_or_default()
             }
         }
     }

@@ -1,8 +1,11 @@
 //! What right looks like, as data: every case of the tables beside this file, through the same
 //! pipeline the agent uses (manifest text, events, world, desired state).
 
+mod bad_input;
 mod frontend;
 mod merge;
+mod order;
+mod reports;
 mod selection;
 
 use std::collections::BTreeSet;
