@@ -251,7 +251,7 @@ fn table(report: &Report) -> String {
         for i in &report.ignored {
             ignored.add_row([&i.object, &i.reason]);
         }
-        text += &format!("\n{ignored}\n");
+        text = format!("{text}\n{ignored}\n");
     }
     text
 }

@@ -100,40 +100,46 @@ pub(super) enum AllocError {
 }
 
 /// A Service that wants addresses.
+#[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
+    /// Place of its answer in the outcome.
+    pub(super) index: usize,
     pub(super) service: &'a Service,
     pub(super) settings: &'a Settings,
 }
 
-/// Who got what.
-#[derive(Debug, Default)]
-pub(super) struct Outcome {
+/// What one Service got.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Given {
     /// In the order asked for, or of the Service's families.
-    pub(super) addresses: BTreeMap<ObjectName, Vec<IpAddr>>,
-    pub(super) errors: BTreeMap<ObjectName, Vec<AllocError>>,
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) errors: Vec<AllocError>,
 }
 
-/// Older first: by creation, then by name. A Service without a time is taken for the youngest.
-pub(super) fn age(service: &Service) -> impl Ord + '_ {
-    (service.created.unwrap_or(i64::MAX), &service.name)
+/// Oldest first: by creation, then by name, which is the order they come in. A Service
+/// without a time is taken for the youngest.
+pub(super) fn by_age(requests: &mut [Request<'_>]) {
+    requests.sort_by_key(|request| request.service.created.unwrap_or(i64::MAX));
 }
 
-/// Gives addresses to `requests`. `published` are addresses that other Services have by their
-/// status: they are not free. In four rounds, each oldest first: what a Service had, what it
-/// asks for, and then what is free.
+/// Gives addresses to `requests`, which come in name order; the answer is in the order of
+/// their indices, below `count`. `published` are addresses that other Services have by their
+/// status: they are not free. In rounds, each oldest first: what a Service had, what it asks
+/// for, and then what is free.
 pub(super) fn allocate(
     mut requests: Vec<Request<'_>>,
     published: &[(IpAddr, Request<'_>)],
+    count: usize,
     admission: &Admission,
     prior: &Allocations,
     reserved: &BTreeMap<IpAddr, ObjectName>,
-) -> Outcome {
-    requests.sort_by(|a, b| age(a.service).cmp(&age(b.service)));
+) -> Vec<Given> {
+    by_age(&mut requests);
     let mut round = Allocator {
         admission,
         ledger: Ledger::new(reserved),
         cursors: BTreeMap::new(),
-        outcome: Outcome::default(),
+        given: vec![Given::default(); count],
     };
     for (address, request) in published {
         round.ledger.take(*address, request);
@@ -147,7 +153,7 @@ pub(super) fn allocate(
     for request in &requests {
         round.give_any(request);
     }
-    round.outcome
+    round.given
 }
 
 struct Allocator<'a> {
@@ -156,12 +162,12 @@ struct Allocator<'a> {
     /// Per pool and range, where the search for a free address goes on: addresses are only
     /// ever taken within one run, so nothing free is left behind.
     cursors: BTreeMap<(&'a str, usize), Option<IpAddr>>,
-    outcome: Outcome,
+    given: Vec<Given>,
 }
 
 impl<'a> Allocator<'a> {
     /// What it had, as far as it may still have it.
-    fn keep(&mut self, request: &Request<'_>, prior: &Allocations) {
+    fn keep(&mut self, request: &Request<'a>, prior: &Allocations) {
         for address in prior.of(&request.service.name) {
             let fits = match &request.settings.wanted {
                 Wanted::These(wanted) => wanted.contains(address),
@@ -182,7 +188,7 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    fn give_requested(&mut self, request: &Request<'_>) {
+    fn give_requested(&mut self, request: &Request<'a>) {
         let Wanted::These(wanted) = &request.settings.wanted else {
             return;
         };
@@ -196,12 +202,11 @@ impl<'a> Allocator<'a> {
             }
         }
         // In the order asked for, whichever round gave it.
-        if let Some(given) = self.outcome.addresses.get_mut(&request.service.name) {
-            given.sort_by_key(|a| wanted.iter().position(|w| w == a));
-        }
+        let given = &mut self.given[request.index].addresses;
+        given.sort_by_key(|a| wanted.iter().position(|w| w == a));
     }
 
-    fn give_any(&mut self, request: &Request<'_>) {
+    fn give_any(&mut self, request: &Request<'a>) {
         let Wanted::Any(families) = &request.settings.wanted else {
             return;
         };
@@ -219,12 +224,11 @@ impl<'a> Allocator<'a> {
                 self.give_family(request, *family);
             }
         }
-        if let Some(given) = self.outcome.addresses.get_mut(&request.service.name) {
-            given.sort_by_key(|a| families.iter().position(|f| *f == Family::of(*a)));
-        }
+        let given = &mut self.given[request.index].addresses;
+        given.sort_by_key(|a| families.iter().position(|f| *f == Family::of(*a)));
     }
 
-    fn give_family(&mut self, request: &Request<'_>, family: Family) {
+    fn give_family(&mut self, request: &Request<'a>, family: Family) {
         if let Some(name) = &request.settings.pool
             && !self.admission.pools.iter().any(|p| p.name == *name)
         {
@@ -260,7 +264,7 @@ impl<'a> Allocator<'a> {
     }
 
     /// Pools the Service may be given any address of.
-    fn pools(&self, request: &Request<'_>) -> Vec<&'a Pool> {
+    fn pools(&self, request: &Request<'a>) -> Vec<&'a Pool> {
         let asked = request.settings.pool.as_deref();
         let pools = self.admission.pools.iter().filter(|pool| match asked {
             Some(name) => pool.name == name,
@@ -270,7 +274,7 @@ impl<'a> Allocator<'a> {
     }
 
     /// The lowest address of the pool that nobody has.
-    fn free(&mut self, pool: &'a Pool, family: Family, request: &Request<'_>) -> Option<IpAddr> {
+    fn free(&mut self, pool: &'a Pool, family: Family, request: &Request<'a>) -> Option<IpAddr> {
         for (index, range) in pool.ranges.iter().enumerate() {
             if Family::of(range.first) != family {
                 continue;
@@ -295,7 +299,7 @@ impl<'a> Allocator<'a> {
     }
 
     /// Whether the Service may have just this address.
-    fn may_have(&self, request: &Request<'_>, address: IpAddr) -> Result<(), AllocError> {
+    fn may_have(&self, request: &Request<'a>, address: IpAddr) -> Result<(), AllocError> {
         let vip = self.admission.check(address);
         vip.map_err(|source| AllocError::Vip { address, source })?;
         let holding = self.admission.pools.iter().filter(|p| p.contains(address));
@@ -333,29 +337,20 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    fn give(&mut self, request: &Request<'_>, address: IpAddr) {
+    fn give(&mut self, request: &Request<'a>, address: IpAddr) {
         self.ledger.take(address, request);
-        let name = request.service.name.clone();
-        self.outcome
-            .addresses
-            .entry(name)
-            .or_default()
-            .push(address);
+        self.given[request.index].addresses.push(address);
     }
 
-    fn fail(&mut self, request: &Request<'_>, error: AllocError) {
-        let name = request.service.name.clone();
-        self.outcome.errors.entry(name).or_default().push(error);
+    fn fail(&mut self, request: &Request<'a>, error: AllocError) {
+        self.given[request.index].errors.push(error);
     }
 
-    fn given(&self, request: &Request<'_>) -> &[IpAddr] {
-        self.outcome
-            .addresses
-            .get(&request.service.name)
-            .map_or(&[], Vec::as_slice)
+    fn given(&self, request: &Request<'a>) -> &[IpAddr] {
+        &self.given[request.index].addresses
     }
 
-    fn has(&self, request: &Request<'_>, family: Family) -> bool {
+    fn has(&self, request: &Request<'a>, family: Family) -> bool {
         self.given(request).iter().any(|a| Family::of(*a) == family)
     }
 }

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use thiserror::Error;
 
 use crate::desired::{FrontendKey, ObjectName};
-use crate::model::alloc::{self, AllocError, Allocations, Request};
+use crate::model::alloc::{self, AllocError, Allocations, Given, Request};
 use crate::model::context::Context;
 use crate::model::settings::Settings;
 use crate::model::vip::{Admission, VipError};
@@ -57,43 +57,66 @@ pub(super) enum AssignError {
     Alloc(#[from] AllocError),
 }
 
-/// Assigns VIPs to all Services of ours; returns what was allocated too, to be the next prior.
+/// Assigns VIPs to all Services of ours, given in name order and answered in the same; returns
+/// what was allocated too, to be the next prior, when that is different.
 pub(super) fn assign<'a>(
     services: impl Iterator<Item = (&'a Service, &'a Settings)>,
     admission: &Admission,
     context: &Context,
     prior: &Allocations,
-) -> (BTreeMap<ObjectName, Assignment>, Allocations) {
-    let services: Vec<_> = services.collect();
-    let mut assigned: BTreeMap<ObjectName, Assignment> = BTreeMap::new();
+) -> (Vec<Assignment>, Option<Allocations>) {
+    let all: Vec<_> = services
+        .enumerate()
+        .map(|(index, (service, settings))| Request {
+            index,
+            service,
+            settings,
+        })
+        .collect();
+    let mut assigned = vec![Assignment::default(); all.len()];
     let mut published = Vec::new();
-    let mut requests = Vec::new();
-    for (service, settings) in services.iter().copied() {
-        let entry = assigned.entry(service.name.clone()).or_default();
-        match &settings.published {
+    let mut asked = Vec::new();
+    for (request, entry) in all.iter().zip(&mut assigned) {
+        match &request.settings.published {
             Some(addresses) => {
-                let request = || Request { service, settings };
                 entry.publish(addresses, admission);
-                published.extend(entry.vips.iter().map(|address| (*address, request())));
+                published.extend(entry.vips.iter().map(|address| (*address, *request)));
             }
-            None if context.allocate => requests.push(Request { service, settings }),
+            None if context.allocate => asked.push(*request),
             None => entry.problems.push(AssignError::NoAddress),
         }
     }
-    let outcome = alloc::allocate(requests, &published, admission, prior, &context.reserved);
-    for (name, addresses) in &outcome.addresses {
-        assigned
-            .entry(name.clone())
-            .or_default()
-            .vips
-            .clone_from(addresses);
+    let (count, reserved) = (all.len(), &context.reserved);
+    let mut given = alloc::allocate(asked.clone(), &published, count, admission, prior, reserved);
+    let next = next_prior(&asked, &given, prior);
+    for request in &asked {
+        let Given { addresses, errors } = std::mem::take(&mut given[request.index]);
+        let entry = &mut assigned[request.index];
+        entry.vips = addresses;
+        entry
+            .problems
+            .extend(errors.into_iter().map(AssignError::from));
     }
-    for (name, errors) in outcome.errors {
-        let errors = errors.into_iter().map(AssignError::from);
-        assigned.entry(name).or_default().problems.extend(errors);
+    settle(&all, &mut assigned);
+    (assigned, next)
+}
+
+/// Almost always nothing new was given: then no name is copied.
+fn next_prior(asked: &[Request<'_>], given: &[Given], prior: &Allocations) -> Option<Allocations> {
+    let addresses = |request: &Request<'_>| given[request.index].addresses.as_slice();
+    let holders = || {
+        asked
+            .iter()
+            .filter(|request| !addresses(request).is_empty())
+    };
+    let same = asked
+        .iter()
+        .all(|r| prior.of(&r.service.name) == addresses(r));
+    if same && holders().count() == prior.services().len() {
+        return None;
     }
-    settle(&services, &mut assigned);
-    (assigned, Allocations::new(outcome.addresses))
+    let named = holders().map(|r| (r.service.name.clone(), addresses(r).to_vec()));
+    Some(Allocations::new(named.collect()))
 }
 
 impl Assignment {
@@ -113,27 +136,30 @@ impl Assignment {
 }
 
 /// Gives each VIP:port to the oldest Service that has it.
-fn settle(services: &[(&Service, &Settings)], assigned: &mut BTreeMap<ObjectName, Assignment>) {
-    let mut on_vip: BTreeMap<IpAddr, Vec<(&Service, &Settings)>> = BTreeMap::new();
-    for (service, settings) in services {
-        for vip in assigned.get(&service.name).map_or(&[][..], |a| &a.vips) {
-            on_vip.entry(*vip).or_default().push((service, settings));
-        }
+fn settle(all: &[Request<'_>], assigned: &mut [Assignment]) {
+    let mut users: Vec<(IpAddr, usize)> = Vec::with_capacity(all.len());
+    for (index, assignment) in assigned.iter().enumerate() {
+        users.extend(assignment.vips.iter().map(|vip| (*vip, index)));
     }
-    for (address, mut users) in on_vip.into_iter().filter(|(_, users)| users.len() > 1) {
-        users.sort_by(|a, b| alloc::age(a.0).cmp(&alloc::age(b.0)));
+    users.sort_unstable();
+    for on_vip in users
+        .chunk_by(|a, b| a.0 == b.0)
+        .filter(|users| users.len() > 1)
+    {
+        let mut sharers: Vec<_> = on_vip.iter().map(|(_, index)| all[*index]).collect();
+        alloc::by_age(&mut sharers);
+        let address = on_vip[0].0;
         let mut owners: BTreeMap<FrontendKey, &ObjectName> = BTreeMap::new();
-        for (service, settings) in users {
-            for port in &settings.ports {
+        for sharer in sharers {
+            for port in &sharer.settings.ports {
                 let key = FrontendKey {
                     address,
                     port: port.number,
                     protocol: port.protocol,
                 };
-                let owner = *owners.entry(key).or_insert(&service.name);
-                if owner != &service.name
-                    && let Some(loser) = assigned.get_mut(&service.name)
-                {
+                let owner = *owners.entry(key).or_insert(&sharer.service.name);
+                if owner != &sharer.service.name {
+                    let loser = &mut assigned[sharer.index];
                     loser.problems.push(AssignError::Older {
                         key,
                         by: owner.clone(),

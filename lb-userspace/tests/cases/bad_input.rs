@@ -12,7 +12,7 @@ fn named(mut object: Value, name: &str, created: Option<&str>) -> Value {
     object
 }
 
-fn pool(name: &str, spec: Value) -> Value {
+fn pool(name: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": "sluice.dev/v1alpha1", "kind": "AddressPool",
         "metadata": {"name": name}, "spec": spec,
@@ -24,7 +24,7 @@ fn lab() -> Lab {
     let mut lab = Lab::new(Context::new("n1"));
     lab.put(
         "pool.json",
-        &pool("p", json!({"addresses": ["192.0.2.0/29"]})),
+        &pool("p", &json!({"addresses": ["192.0.2.0/29"]})),
     );
     lab
 }
@@ -266,7 +266,7 @@ fn pools() {
         ),
     ];
     for (spec, expected) in table {
-        let desired = with(&[pool("bad", spec), service(&json!({}), &json!([]))]);
+        let desired = with(&[pool("bad", &spec), service(&json!({}), &json!([]))]);
         let (object, reason) = said(&desired);
         assert_eq!(object, "AddressPool/bad");
         assert!(reason.contains(expected), "{reason}");
@@ -462,7 +462,7 @@ fn tiers() {
 fn announce_selects_nodes_by_label_and_says_when_the_node_is_unknown() {
     let edge = pool(
         "edge",
-        json!({
+        &json!({
             "addresses": ["198.51.100.1"],
             "announce": {"nodeSelector": {"matchLabels": {"edge": "true"}}},
         }),

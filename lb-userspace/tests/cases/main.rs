@@ -6,6 +6,7 @@ mod frontend;
 mod merge;
 mod order;
 mod reports;
+mod scale;
 mod selection;
 
 use std::collections::BTreeSet;

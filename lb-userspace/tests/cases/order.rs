@@ -33,7 +33,9 @@ fn init(world: &mut World) {
         WatchEvent::Node(Change::InitDone),
         WatchEvent::Pool(Change::InitDone),
     ];
-    events.into_iter().for_each(|event| world.apply(event));
+    for event in events {
+        world.apply(event);
+    }
 }
 
 fn any_service() -> impl Strategy<Value = Service> {
@@ -161,7 +163,11 @@ fn remaining(events: &[WatchEvent]) -> Vec<WatchEvent> {
             WatchEvent::Slice(Change::Delete(n)) => (1, n.clone()),
             WatchEvent::Node(Change::Apply(o)) => (2, o.name.clone()),
             WatchEvent::Node(Change::Delete(n)) => (2, n.clone()),
-            other => panic!("not generated: {other:?}"),
+            WatchEvent::Service(_)
+            | WatchEvent::Slice(_)
+            | WatchEvent::Node(_)
+            | WatchEvent::Pool(_)
+            | WatchEvent::Problems(_) => panic!("not generated: {event:?}"),
         };
         last.insert(key, event);
     }
@@ -224,7 +230,9 @@ proptest! {
             shadow.follow(&desired, &world.take_changes());
         }
         let mut fresh = World::new(context(), Allocations::default());
-        remaining(&events).into_iter().for_each(|event| fresh.apply(event));
+        for event in remaining(&events) {
+            fresh.apply(event);
+        }
         init(&mut fresh);
         prop_assert_eq!(world.desired(), fresh.desired());
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use lb_userspace::desired::{Desired, EndpointState, Frontend, FrontendVerdict, Protocol};
+use lb_userspace::model::Changes;
 use serde_json::{Value, json};
 
 use crate::{Lab, context, endpoint, service, slice};
@@ -291,7 +292,7 @@ fn hints_and_zones_change_nothing() {
     lab.put("s.json", &object);
     lab.world().take_changes();
     assert_eq!(lab.desired(), plain);
-    assert_eq!(lab.world().take_changes(), Default::default());
+    assert_eq!(lab.world().take_changes(), Changes::default());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Who holds which address within one run, and who may join.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use crate::desired::{ObjectName, Protocol};
@@ -9,22 +9,31 @@ use crate::model::alloc::{AllocError, Request};
 /// Addresses taken so far.
 #[derive(Debug)]
 pub(super) struct Ledger<'a> {
-    held: BTreeMap<IpAddr, Held>,
-    by_key: BTreeMap<String, Vec<IpAddr>>,
+    /// Only ever asked for one address: its order is nobody's business.
+    held: HashMap<IpAddr, Held<'a>>,
+    by_key: BTreeMap<&'a str, Vec<IpAddr>>,
     reserved: &'a BTreeMap<IpAddr, ObjectName>,
 }
 
 #[derive(Debug)]
-struct Held {
-    first: ObjectName,
-    key: Option<String>,
-    ports: BTreeMap<(Protocol, u16), ObjectName>,
+struct Held<'a> {
+    first: &'a ObjectName,
+    key: Option<&'a str>,
+    ports: Vec<(Protocol, u16, &'a ObjectName)>,
+}
+
+impl<'a> Held<'a> {
+    fn holder(&self, protocol: Protocol, number: u16) -> Option<&'a ObjectName> {
+        let mut ports = self.ports.iter();
+        let found = ports.find(|(p, n, _)| (*p, *n) == (protocol, number));
+        found.map(|(_, _, holder)| *holder)
+    }
 }
 
 impl<'a> Ledger<'a> {
     pub(super) fn new(reserved: &'a BTreeMap<IpAddr, ObjectName>) -> Self {
         Self {
-            held: BTreeMap::new(),
+            held: HashMap::new(),
             by_key: BTreeMap::new(),
             reserved,
         }
@@ -42,7 +51,7 @@ impl<'a> Ledger<'a> {
             return Ok(());
         };
         for port in &request.settings.ports {
-            if let Some(by) = held.ports.get(&(port.protocol, port.number)) {
+            if let Some(by) = held.holder(port.protocol, port.number) {
                 let (port, protocol) = (port.number, port.protocol);
                 return Err(AllocError::PortTaken {
                     address,
@@ -52,7 +61,7 @@ impl<'a> Ledger<'a> {
                 });
             }
         }
-        if held.key.is_some() && held.key == request.settings.shared_key {
+        if held.key.is_some() && held.key == request.settings.shared_key.as_deref() {
             Ok(())
         } else {
             Err(AllocError::Taken {
@@ -73,24 +82,30 @@ impl<'a> Ledger<'a> {
     }
 
     /// Writes the Service down as a holder; whether it may was asked before.
-    pub(super) fn take(&mut self, address: IpAddr, request: &Request<'_>) {
+    pub(super) fn take(&mut self, address: IpAddr, request: &Request<'a>) {
         let name = &request.service.name;
-        let key = request.settings.shared_key.clone();
-        let held = self.held.entry(address).or_insert_with(|| {
-            if let Some(key) = &key {
-                self.by_key.entry(key.clone()).or_default().push(address);
+        let key = request.settings.shared_key.as_deref();
+        let ports = &request.settings.ports;
+        if let Some(held) = self.held.get_mut(&address) {
+            for port in ports {
+                if held.holder(port.protocol, port.number).is_none() {
+                    held.ports.push((port.protocol, port.number, name));
+                }
             }
-            Held {
-                first: name.clone(),
-                key,
-                ports: BTreeMap::new(),
-            }
-        });
-        for port in &request.settings.ports {
-            held.ports
-                .entry((port.protocol, port.number))
-                .or_insert_with(|| name.clone());
+            return;
         }
+        if let Some(key) = key {
+            self.by_key.entry(key).or_default().push(address);
+        }
+        let ports = ports.iter().map(|p| (p.protocol, p.number, name)).collect();
+        self.held.insert(
+            address,
+            Held {
+                first: name,
+                key,
+                ports,
+            },
+        );
     }
 
     /// Addresses whose holders share under the key, in the order they were taken.

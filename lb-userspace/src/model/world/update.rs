@@ -88,20 +88,29 @@ impl World {
 
     /// Decides again who has which VIP, and adds the Services for which that changes something.
     fn assign(&mut self, stale: &mut BTreeSet<ObjectName>) {
-        let ours = self.entries.iter().filter_map(|(name, entry)| {
-            let service = self.services.get(name)?;
-            let ours = settings::ours(service, &self.context).is_ok();
-            ours.then_some((service, &entry.settings))
-        });
-        let (assigned, given) = assign::assign(ours, &self.admission, &self.context, &self.prior);
-        self.prior = given;
-        for (name, assignment) in assigned {
-            if let Some(entry) = self.entries.get_mut(&name)
-                && entry.assignment != assignment
-            {
+        let (services, context) = (&self.services, &self.context);
+        let is_ours = |name: &ObjectName| {
+            let service = services.get(name)?;
+            settings::ours(service, context).is_ok().then_some(service)
+        };
+        let ours: Vec<_> = self.entries.keys().map(is_ours).collect();
+        let with_settings = ours.iter().zip(self.entries.values());
+        let with_settings = with_settings.filter_map(|(s, e)| Some(((*s)?, &e.settings)));
+        let (assigned, given) =
+            assign::assign(with_settings, &self.admission, context, &self.prior);
+        let entries = self
+            .entries
+            .iter_mut()
+            .zip(&ours)
+            .filter(|(_, ours)| ours.is_some());
+        for (((name, entry), _), assignment) in entries.zip(assigned) {
+            if entry.assignment != assignment {
                 entry.assignment = assignment;
-                stale.insert(name);
+                stale.insert(name.clone());
             }
+        }
+        if let Some(given) = given {
+            self.prior = given;
         }
     }
 
