@@ -358,5 +358,4 @@ fn inode(path: &Path) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[path = "manifests_tests.rs"]
 mod tests;

@@ -4,14 +4,15 @@
 //! read is reported with its line and, where it can be told, with the object it meant: the
 //! caller keeps that object's last good version. One bad document never hides the others.
 
-use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::Value;
-use thiserror::Error;
+mod document;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use thiserror::Error;
 
+use self::document::{Document, documents};
 use crate::desired::ObjectName;
 use crate::watch::crd;
 use crate::watch::object::{Named, Node, Pool, Service, Slice};
@@ -170,14 +171,8 @@ pub fn parse(bytes: &[u8]) -> Parsed {
         });
         return parsed;
     };
-    for (first_line, document) in documents(text.trim_start_matches('\u{feff}')) {
-        parse_document(
-            &Document {
-                text: document,
-                first_line,
-            },
-            &mut parsed,
-        );
+    for document in documents(text.trim_start_matches('\u{feff}')) {
+        parse_document(&document, &mut parsed);
     }
     parsed
 }
@@ -188,103 +183,6 @@ fn line_of_bad_byte(bytes: &[u8]) -> u32 {
         .next()
         .map_or(0, |chunk| chunk.valid().len());
     1 + bytes.iter().take(good).filter(|b| **b == b'\n').count() as u32
-}
-
-/// Splits at `---` and `...` at the start of a line: YAML forbids both inside a document, so
-/// no parser is needed, and a broken document ends where the next one begins.
-fn documents(text: &str) -> Vec<(u32, &str)> {
-    let mut found = Vec::new();
-    let (mut start, mut start_line, mut offset) = (0, 1, 0);
-    for (number, line) in text.split_inclusive('\n').enumerate() {
-        let marker = line
-            .strip_prefix("---")
-            .or_else(|| line.strip_prefix("..."));
-        if marker.is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace)) {
-            found.push((start_line, text.get(start..offset).unwrap_or_default()));
-            // What follows "--- " on the same line belongs to the next document.
-            start = offset + 3;
-            start_line = number as u32 + 1;
-        }
-        offset += line.len();
-    }
-    found.push((start_line, text.get(start..).unwrap_or_default()));
-    found.retain(|(_, d)| {
-        d.lines()
-            .any(|l| !l.trim_start().is_empty() && !is_comment(l))
-    });
-    found
-}
-
-fn is_comment(line: &str) -> bool {
-    let line = line.trim_start();
-    line.starts_with('#') || line.starts_with('%')
-}
-
-struct Document<'a> {
-    text: &'a str,
-    first_line: u32,
-}
-
-impl Document<'_> {
-    fn line(&self, within: Option<u64>) -> u32 {
-        self.first_line + within.map_or(0, |line| line.saturating_sub(1) as u32)
-    }
-
-    fn read<T: DeserializeOwned>(&self) -> Result<T, (u32, String)> {
-        if !self.looks_like_json() {
-            return self.read_yaml();
-        }
-        // JSON may be indented by tabs, which YAML forbids; YAML's `{a: b}` is no JSON.
-        let json = serde_json::from_str(self.text);
-        json.or_else(|error| {
-            self.read_yaml().map_err(|_yaml| {
-                let line = self.line(Some(error.line() as u64));
-                (line, strip_position(&error.to_string()))
-            })
-        })
-    }
-
-    fn looks_like_json(&self) -> bool {
-        let inside = self
-            .text
-            .trim_start()
-            .strip_prefix('{')
-            .map(str::trim_start);
-        inside.is_some_and(|rest| rest.starts_with(['"', '}']))
-    }
-
-    fn read_yaml<T: DeserializeOwned>(&self) -> Result<T, (u32, String)> {
-        // A List of 10k Services is larger than the parser's guard against hostile input.
-        // A node called `n` is no boolean.
-        let options = serde_saphyr::options! {
-            strict_booleans: true,
-            budget: serde_saphyr::budget! {
-                max_nodes: 16_000_000,
-                max_events: 64_000_000,
-            },
-        };
-        let yaml = serde_saphyr::from_str_with_options(self.text, options);
-        yaml.map_err(|e| {
-            let line = self.line(e.location().map(|l| l.line()));
-            (line, strip_position(&e.without_snippet().to_string()))
-        })
-    }
-}
-
-/// Cuts what the parsers say about the position: it counts from the document's start, and
-/// only the line within the file is of use to the reader.
-fn strip_position(message: &str) -> String {
-    let message = message.lines().next().unwrap_or_default();
-    let message = match message.strip_prefix("error: ") {
-        Some(rest) => rest,
-        None => message,
-    };
-    let message = match message.strip_prefix("line ") {
-        Some(rest) => rest.split_once(": ").map_or(message, |(_, said)| said),
-        None => message,
-    };
-    let cut = message.rfind(" at line ").unwrap_or(message.len());
-    message.get(..cut).unwrap_or(message).trim_end().to_owned()
 }
 
 fn parse_document(document: &Document<'_>, parsed: &mut Parsed) {
@@ -299,13 +197,6 @@ fn parse_document(document: &Document<'_>, parsed: &mut Parsed) {
                 error,
             });
         }
-    }
-}
-
-impl Document<'_> {
-    fn first_content_line(&self) -> u32 {
-        let blank = |l: &&str| l.trim().is_empty() || is_comment(l);
-        self.first_line + self.text.lines().take_while(blank).count() as u32
     }
 }
 
@@ -403,7 +294,7 @@ fn parse_list(
             return;
         }
     };
-    let lines = item_lines(document);
+    let lines = document.item_lines();
     for (index, mut item) in items.into_iter().enumerate() {
         if let (Value::Object(fields), false) = (&mut item, item_kind.is_empty()) {
             // In a ServiceList the items do not repeat their kind.
@@ -415,22 +306,6 @@ fn parse_list(
         let line = lines.get(index).copied().unwrap_or(line);
         parse_value(document, line, item, false, out);
     }
-}
-
-/// Line of each item of a list. Where YAML cannot read it (tabs), the list's own must do.
-fn item_lines(document: &Document<'_>) -> Vec<u32> {
-    #[derive(Deserialize)]
-    struct Items {
-        items: Vec<serde_saphyr::Spanned<IgnoredAny>>,
-    }
-    let items = document
-        .read_yaml::<Items>()
-        .map(|list| list.items)
-        .unwrap_or_default();
-    items
-        .iter()
-        .map(|item| document.line(Some(item.referenced.line())))
-        .collect()
 }
 
 type FieldError = (Option<u32>, String);
@@ -475,5 +350,4 @@ fn typed<T: DeserializeOwned>(value: Value, text: Option<&Document<'_>>) -> Resu
 }
 
 #[cfg(test)]
-#[path = "parse_tests.rs"]
 mod tests;

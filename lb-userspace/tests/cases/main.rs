@@ -5,6 +5,7 @@ mod bad_input;
 mod frontend;
 mod merge;
 mod order;
+mod plan;
 mod reports;
 mod scale;
 mod selection;
