@@ -484,6 +484,26 @@ fn announce_selects_nodes_by_label_and_says_when_the_node_is_unknown() {
 }
 
 #[test]
+fn what_is_said_of_a_vip_goes_with_it() {
+    let spec = json!({
+        "addresses": ["198.51.100.1"],
+        "announce": {"nodeSelector": {"matchLabels": {"edge": "true"}}},
+    });
+    let mut lab = lab();
+    lab.put("edge.json", &pool("edge", &spec));
+    lab.put(
+        "s.json",
+        &service(&json!({}), &json!([{"ip": "198.51.100.1"}])),
+    );
+    assert_eq!(said(&lab.desired()).0, "Node/n1");
+    lab.put(
+        "s.json",
+        &service(&json!({}), &json!([{"ip": "192.0.2.1"}])),
+    );
+    assert_eq!(lab.desired().ignored, []);
+}
+
+#[test]
 fn without_allocation_only_the_status_gives_addresses() {
     let mut lab = Lab::new(Context {
         allocate: false,

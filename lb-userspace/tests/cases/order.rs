@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use lb_userspace::desired::{Desired, Frontend, FrontendKey, ObjectName, Vip};
 use lb_userspace::model::{Allocations, Changes, Context, World};
 use lb_userspace::watch::object::{
-    Ingress, Node, Pool, Service, ServicePort, Slice, SliceEndpoint, SlicePort,
+    Ingress, Node, Pool, Selector, Service, ServicePort, Slice, SliceEndpoint, SlicePort,
 };
 use lb_userspace::watch::{Change, WatchEvent};
 use proptest::prelude::*;
@@ -141,6 +141,22 @@ fn any_node() -> impl Strategy<Value = Node> {
     })
 }
 
+/// Pools that may or may not have the VIPs, and that this node may or may not answer for.
+fn any_pool() -> impl Strategy<Value = Pool> {
+    (0..2_u8, 0..3_u8, 0..3_u8, any::<bool>()).prop_map(|(number, first, last, edge)| {
+        let labels = BTreeMap::from([("edge".to_owned(), "true".to_owned())]);
+        Pool {
+            name: name("", format!("p{number}")),
+            addresses: vec![format!("192.0.2.{first}-192.0.2.{last}")],
+            node_selector: edge.then(|| Selector {
+                labels,
+                expressions: Vec::new(),
+            }),
+            ..Pool::default()
+        }
+    })
+}
+
 fn any_event() -> impl Strategy<Value = WatchEvent> {
     prop_oneof![
         4 => any_slice().prop_map(|s| WatchEvent::Slice(Change::Apply(s))),
@@ -149,6 +165,8 @@ fn any_event() -> impl Strategy<Value = WatchEvent> {
         1 => any_service().prop_map(|s| WatchEvent::Service(Change::Delete(s.name))),
         1 => any_node().prop_map(|n| WatchEvent::Node(Change::Apply(n))),
         1 => any_node().prop_map(|n| WatchEvent::Node(Change::Delete(n.name))),
+        1 => any_pool().prop_map(|p| WatchEvent::Pool(Change::Apply(p))),
+        1 => any_pool().prop_map(|p| WatchEvent::Pool(Change::Delete(p.name))),
     ]
 }
 
@@ -163,6 +181,8 @@ fn remaining(events: &[WatchEvent]) -> Vec<WatchEvent> {
             WatchEvent::Slice(Change::Delete(n)) => (1, n.clone()),
             WatchEvent::Node(Change::Apply(o)) => (2, o.name.clone()),
             WatchEvent::Node(Change::Delete(n)) => (2, n.clone()),
+            WatchEvent::Pool(Change::Apply(o)) => (3, o.name.clone()),
+            WatchEvent::Pool(Change::Delete(n)) => (3, n.clone()),
             WatchEvent::Service(_)
             | WatchEvent::Slice(_)
             | WatchEvent::Node(_)
@@ -177,6 +197,7 @@ fn remaining(events: &[WatchEvent]) -> Vec<WatchEvent> {
             WatchEvent::Service(Change::Delete(_))
                 | WatchEvent::Slice(Change::Delete(_))
                 | WatchEvent::Node(Change::Delete(_))
+                | WatchEvent::Pool(Change::Delete(_))
         )
     };
     last.into_values()

@@ -48,7 +48,8 @@ impl World {
         }
         self.renew_views(&stale.services, &mut vips, &mut stale.ignored);
         for vip in vips {
-            self.renew_tier(vip);
+            // What is said of this node names the VIPs it cannot answer for.
+            stale.ignored |= self.renew_tier(vip);
         }
         if stale.ignored {
             self.renew_ignored();
@@ -200,7 +201,8 @@ impl World {
         changed
     }
 
-    fn renew_tier(&mut self, vip: IpAddr) {
+    /// Returns whether anything became different.
+    fn renew_tier(&mut self, vip: IpAddr) -> bool {
         let users = self.users.get(&vip).filter(|users| !users.is_empty());
         let new = users.map(|users| {
             let reach = users
@@ -223,9 +225,11 @@ impl World {
             self.users.remove(&vip);
             self.desired.vips.remove(&vip)
         };
-        if old != new {
+        let changed = old != new;
+        if changed {
             self.changes.vips.insert(vip);
         }
+        changed
     }
 
     fn own_node(&self) -> Option<&Node> {
