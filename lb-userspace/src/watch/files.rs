@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
 
 use crate::desired::{Ignored, ObjectName};
 use crate::watch::event::{Change, WatchEvent};
 use crate::watch::object::{Node, Pool, Service, Slice};
-use crate::watch::parse::{Broken, Kind, Object, ObjectId, Parsed, Unused, parse};
+use crate::watch::parse::{Broken, Kind, Object, ObjectId, Parsed, Seen, Unused, parse_again};
 
 /// All manifest files, as last read.
 #[derive(Debug, Default)]
@@ -18,7 +19,7 @@ pub struct Files {
     by_name: BTreeMap<String, File>,
     /// Files that define an object, in name order: the first one wins.
     owners: BTreeMap<ObjectId, BTreeSet<String>>,
-    told: BTreeMap<ObjectId, Object>,
+    told: BTreeMap<ObjectId, Arc<Object>>,
     told_problems: Vec<Ignored>,
     touched: BTreeSet<ObjectId>,
     listed: bool,
@@ -28,7 +29,8 @@ pub struct Files {
 struct File {
     /// Of the bytes that were parsed; none when the file could not be read.
     hash: Option<u64>,
-    objects: BTreeMap<ObjectId, (u32, Object)>,
+    seen: Seen,
+    objects: BTreeMap<ObjectId, (u32, Arc<Object>)>,
     problems: Vec<Ignored>,
 }
 
@@ -40,9 +42,13 @@ impl Files {
             return;
         }
         let before = self.by_name.remove(name);
+        let nothing = Seen::default();
+        let seen = before.as_ref().map_or(&nothing, |f| &f.seen);
+        let (parsed, seen) = parse_again(bytes, seen);
         let file = File {
             hash,
-            ..File::new(name, parse(bytes), before.as_ref())
+            seen,
+            ..File::new(name, parsed, before.as_ref())
         };
         self.replace(name, before, Some(file));
     }
@@ -70,24 +76,34 @@ impl Files {
     }
 
     fn replace(&mut self, name: &str, before: Option<File>, after: Option<File>) {
-        for id in before.into_iter().flat_map(|f| f.objects.into_keys()) {
-            if let Some(owners) = self.owners.get_mut(&id) {
+        let old = before.map(|f| f.objects).unwrap_or_default();
+        let none = BTreeMap::new();
+        let new = after.as_ref().map_or(&none, |f| &f.objects);
+        for id in old.keys().filter(|id| !new.contains_key(id)) {
+            if let Some(owners) = self.owners.get_mut(id) {
                 owners.remove(name);
                 if owners.is_empty() {
-                    self.owners.remove(&id);
+                    self.owners.remove(id);
                 }
             }
-            self.touched.insert(id);
-        }
-        let Some(file) = after else { return };
-        for id in file.objects.keys() {
-            self.owners
-                .entry(id.clone())
-                .or_default()
-                .insert(name.to_owned());
             self.touched.insert(id.clone());
         }
-        self.by_name.insert(name.to_owned(), file);
+        for (id, (_, object)) in new {
+            match old.get(id) {
+                Some((_, same)) if Arc::ptr_eq(same, object) => continue,
+                Some(_) => {}
+                None => {
+                    self.owners
+                        .entry(id.clone())
+                        .or_default()
+                        .insert(name.to_owned());
+                }
+            }
+            self.touched.insert(id.clone());
+        }
+        if let Some(file) = after {
+            self.by_name.insert(name.to_owned(), file);
+        }
     }
 
     /// What is new since the last call; the first call lists every kind.
@@ -102,7 +118,7 @@ impl Files {
                 continue;
             }
             if let Some(object) = now {
-                events.push(apply(object.clone()));
+                events.push(apply(&object));
                 self.told.insert(id, object);
             } else {
                 self.told.remove(&id);
@@ -121,7 +137,7 @@ impl Files {
         events
     }
 
-    fn winner(&self, id: &ObjectId) -> Option<&Object> {
+    fn winner(&self, id: &ObjectId) -> Option<&Arc<Object>> {
         let file = self.by_name.get(self.owners.get(id)?.first()?)?;
         file.objects.get(id).map(|(_, object)| object)
     }
@@ -182,7 +198,7 @@ impl File {
         file
     }
 
-    fn keep(&mut self, name: &str, broken: &Broken, good: &BTreeMap<ObjectId, (u32, Object)>) {
+    fn keep(&mut self, name: &str, broken: &Broken, good: &BTreeMap<ObjectId, (u32, Arc<Object>)>) {
         let kept = match &broken.id {
             Some(id) => good.get(id).map(|object| {
                 self.objects
@@ -252,12 +268,12 @@ fn bracket(begin: bool) -> [WatchEvent; 4] {
     ]
 }
 
-fn apply(object: Object) -> WatchEvent {
+fn apply(object: &Object) -> WatchEvent {
     match object {
-        Object::Node(o) => WatchEvent::Node(Change::Apply(o)),
-        Object::Pool(o) => WatchEvent::Pool(Change::Apply(o)),
-        Object::Service(o) => WatchEvent::Service(Change::Apply(o)),
-        Object::Slice(o) => WatchEvent::Slice(Change::Apply(o)),
+        Object::Node(o) => WatchEvent::Node(Change::Apply(o.clone())),
+        Object::Pool(o) => WatchEvent::Pool(Change::Apply(o.clone())),
+        Object::Service(o) => WatchEvent::Service(Change::Apply(o.clone())),
+        Object::Slice(o) => WatchEvent::Slice(Change::Apply(o.clone())),
     }
 }
 

@@ -6,6 +6,9 @@
 
 mod document;
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use serde::de::DeserializeOwned;
@@ -151,17 +154,28 @@ pub struct Unused {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Parsed {
     /// Good objects in file order, with their line.
-    pub objects: Vec<(u32, Object)>,
+    pub objects: Vec<(u32, Arc<Object>)>,
     /// Documents that could not be read.
     pub broken: Vec<Broken>,
     /// Documents of other kinds.
     pub unused: Vec<Unused>,
 }
 
+/// Documents of a file as they were parsed, by the hash of their text: one changed Service in
+/// a file of a thousand costs one document.
+#[derive(Debug, Default)]
+pub struct Seen(HashMap<u64, Parsed>);
+
 /// Parses a manifest; JSON is a subset of the YAML accepted here, also several in a row when
 /// `---` stands between them.
 pub fn parse(bytes: &[u8]) -> Parsed {
+    parse_again(bytes, &Seen::default()).0
+}
+
+/// Parses a manifest of which most has been seen before.
+pub fn parse_again(bytes: &[u8], seen: &Seen) -> (Parsed, Seen) {
     let mut parsed = Parsed::default();
+    let mut now = Seen::default();
     let Ok(text) = std::str::from_utf8(bytes) else {
         let line = line_of_bad_byte(bytes);
         parsed.broken.push(Broken {
@@ -169,12 +183,38 @@ pub fn parse(bytes: &[u8]) -> Parsed {
             id: None,
             error: ParseError::NotText,
         });
-        return parsed;
+        return (parsed, now);
     };
     for document in documents(text.trim_start_matches('\u{feff}')) {
-        parse_document(&document, &mut parsed);
+        let hash = document.hash();
+        let known = seen.0.get(&hash).cloned().unwrap_or_else(|| {
+            let mut fresh = Parsed::default();
+            parse_document(&document.alone(), &mut fresh);
+            fresh
+        });
+        parsed.extend(&known, document.lines_before());
+        now.0.insert(hash, known);
     }
-    parsed
+    (parsed, now)
+}
+
+impl Parsed {
+    /// Adds what a document holds, which has `before` lines above it in the file.
+    fn extend(&mut self, document: &Self, before: u32) {
+        let objects = document.objects.iter();
+        self.objects
+            .extend(objects.map(|(line, object)| (line + before, Arc::clone(object))));
+        let broken = document.broken.iter().cloned();
+        self.broken.extend(broken.map(|b| Broken {
+            line: b.line + before,
+            ..b
+        }));
+        let unused = document.unused.iter().cloned();
+        self.unused.extend(unused.map(|u| Unused {
+            line: u.line + before,
+            ..u
+        }));
+    }
 }
 
 fn line_of_bad_byte(bytes: &[u8]) -> u32 {
@@ -257,7 +297,7 @@ fn parse_value(document: &Document<'_>, line: u32, value: Value, whole: bool, ou
         name: name.to_owned(),
     };
     match object(kind, &name, value, document, whole) {
-        Ok(object) => out.objects.push((line, object)),
+        Ok(object) => out.objects.push((line, Arc::new(object))),
         Err((within, message)) => out.broken.push(Broken {
             line: within.unwrap_or(line),
             id: Some(ObjectId { kind, name }),

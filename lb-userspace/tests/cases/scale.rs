@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use lb_userspace::desired::ObjectName;
 use lb_userspace::model::{Allocations, Context, World};
+use lb_userspace::watch::files::Files;
 use lb_userspace::watch::object::{Pool, Service, ServicePort, Slice, SliceEndpoint, SlicePort};
 use lb_userspace::watch::{Change, WatchEvent};
 
@@ -126,4 +127,44 @@ fn a_change_costs_what_it_touches() {
             assert!(service_p50 < Duration::from_millis(3), "{service_p50:?}");
         }
     }
+}
+
+/// A thousand Services in one file, one of which changes: from bytes to desired state.
+#[test]
+fn one_line_in_a_large_file() {
+    let document = |n: usize, port: u16| {
+        format!(
+            "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: web-{n}\nspec:\n  type: LoadBalancer\n  \
+             loadBalancerClass: sluice.dev/lb\n  ports:\n  - name: http\n    port: {port}\nstatus:\n  \
+             loadBalancer:\n    ingress:\n    - ip: 192.0.{}.{}\n",
+            n / 256,
+            n % 256
+        )
+    };
+    let text = |changed: usize| {
+        (0..1_000)
+            .map(|n| document(n, if n == changed { 81 } else { 80 }))
+            .collect::<String>()
+    };
+    let mut files = Files::default();
+    let mut world = World::new(crate::context("n0"), Allocations::default());
+    let mut times = Vec::new();
+    for changed in 0..20 {
+        let text = text(changed);
+        let start = Instant::now();
+        files.put("all.yaml", text.as_bytes());
+        for event in files.events() {
+            world.apply(event);
+        }
+        assert_eq!(world.desired().frontends.len(), 1_000);
+        times.push(start.elapsed());
+        let expected = if changed == 0 { 1_000 } else { 4 };
+        assert_eq!(world.take_changes().frontends.len(), expected);
+    }
+    let first = times.remove(0);
+    times.sort();
+    println!(
+        "one file of 1000 services: first {first:?}, then p50 {:?}",
+        times[times.len() / 2]
+    );
 }

@@ -1,5 +1,7 @@
 //! The text of one document, and the line on which each thing in it stands.
 
+use std::hash::{DefaultHasher, Hasher};
+
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -41,6 +43,26 @@ pub(super) struct Document<'a> {
 }
 
 impl Document<'_> {
+    /// The document as if it were the whole file.
+    pub(super) fn alone(&self) -> Self {
+        Self {
+            text: self.text,
+            first_line: 1,
+        }
+    }
+
+    /// How far down the file it stands.
+    pub(super) fn lines_before(&self) -> u32 {
+        self.first_line - 1
+    }
+
+    /// Of the text.
+    pub(super) fn hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(self.text.as_bytes());
+        hasher.finish()
+    }
+
     /// Where the text begins after blank lines and comments.
     pub(super) fn first_content_line(&self) -> u32 {
         let blank = |l: &&str| l.trim().is_empty() || is_comment(l);

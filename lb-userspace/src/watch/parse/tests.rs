@@ -12,7 +12,8 @@ spec:
 ";
 
 fn ids(parsed: &Parsed) -> Vec<String> {
-    let id = |(line, o): &(u32, Object)| format!("{line} {} {}", o.id().kind.as_str(), o.id().name);
+    let id =
+        |(line, o): &(u32, Arc<Object>)| format!("{line} {} {}", o.id().kind.as_str(), o.id().name);
     parsed.objects.iter().map(id).collect()
 }
 
@@ -148,6 +149,21 @@ fn other_kinds_and_versions_are_ignored_by_name() {
         .map(|u| (u.line, u.object.as_str()))
         .collect();
     assert_eq!(unused, [(1, "Deployment/x/d"), (5, "EndpointSlice/s")]);
+}
+
+#[test]
+fn a_document_that_moved_is_not_parsed_again_and_its_lines_move() {
+    let (first, seen) = parse_again(format!("{WEB}---\nkind: 1\n").as_bytes(), &Seen::default());
+    let (second, _) = parse_again(format!("#\n---\n{WEB}---\nkind: 1\n").as_bytes(), &seen);
+    assert_eq!((first.objects[0].0, first.broken[0].line), (1, 9));
+    // The marker line now belongs to the Service's text, which therefore is another one.
+    assert_eq!((second.objects[0].0, second.broken[0].line), (3, 11));
+    let (third, _) = parse_again(format!("{WEB}---\n{WEB}").as_bytes(), &seen);
+    assert!(Arc::ptr_eq(&first.objects[0].1, &third.objects[0].1));
+    assert_eq!(
+        third.objects.iter().map(|o| o.0).collect::<Vec<_>>(),
+        [1, 9]
+    );
 }
 
 #[test]
