@@ -119,6 +119,10 @@ pub enum Via {
 
 /// One endpoint behind a frontend.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are Kubernetes' own conditions"
+)]
 pub struct Endpoint {
     /// Address and port of the endpoint (the slice's port, not the Service's).
     pub address: SocketAddr,

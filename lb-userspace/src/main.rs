@@ -1,2 +1,8 @@
 //! Entry.
-fn main() {}
+
+use clap::Parser;
+use lb_userspace::cli::Cli;
+
+fn main() -> anyhow::Result<()> {
+    Cli::parse().run()
+}

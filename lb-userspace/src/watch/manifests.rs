@@ -1,0 +1,361 @@
+//! The directory source: manifests on a disk, followed with inotify.
+//!
+//! Writers differ: an editor renames, a shell truncates and writes, a ConfigMap swaps a
+//! symlink under all files at once. A file is read when its writer has closed it, a missing
+//! file only counts when it has stayed away, and a directory that cannot be read changes
+//! nothing. A slow full look catches what no event told (a remount, another host's write).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::desired::Ignored;
+use crate::watch::event::WatchEvent;
+use crate::watch::files::Files;
+
+/// A file that was closed or renamed into place is complete: wait only for its companions.
+const SETTLE: Duration = Duration::from_millis(2);
+/// A file that is being written, or gone, may be whole again in a moment.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Full look at the directory without any event.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// Why a directory cannot serve as a source.
+#[derive(Debug, Error)]
+pub enum ManifestError {
+    /// Not there, or no rights.
+    #[error("cannot read the manifest directory {path}: {source}")]
+    Read {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No inotify instance or watch could be had.
+    #[error("cannot watch the manifest directory {path}: {source}")]
+    Watch {
+        /// The directory.
+        path: PathBuf,
+        /// What inotify said.
+        source: notify::Error,
+    },
+}
+
+/// Manifests of one directory. Reading is blocking and quick; `follow` is for the agent.
+#[derive(Debug)]
+pub struct ManifestDir {
+    path: PathBuf,
+    files: Files,
+    stamps: BTreeMap<PathBuf, Stamp>,
+    trouble: Option<Ignored>,
+    problems: Vec<Ignored>,
+    told: Vec<Ignored>,
+}
+
+/// Tells a changed file from an unchanged one without reading it.
+type Stamp = (u64, i64, i64, i64, i64, u64);
+
+impl ManifestDir {
+    /// Reads the whole directory once; `events` then lists it.
+    pub fn open(path: &Path) -> Result<Self, ManifestError> {
+        let mut dir = Self {
+            path: path.to_owned(),
+            files: Files::default(),
+            stamps: BTreeMap::new(),
+            trouble: None,
+            problems: Vec::new(),
+            told: Vec::new(),
+        };
+        let read = dir.listing();
+        let found = read.map_err(|source| ManifestError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        for file in found {
+            dir.read(&file);
+        }
+        Ok(dir)
+    }
+
+    /// What changed since the last call.
+    pub fn events(&mut self) -> Vec<WatchEvent> {
+        let mut events = self.files.events();
+        let news = events
+            .iter()
+            .position(|e| matches!(e, WatchEvent::Problems(_)));
+        if let Some(WatchEvent::Problems(problems)) = news.map(|at| events.remove(at)) {
+            self.problems = problems;
+        }
+        // The trouble with the directory itself is said together with that of its files.
+        let all: Vec<_> = self.trouble.iter().chain(&self.problems).cloned().collect();
+        if all != self.told {
+            self.told.clone_from(&all);
+            events.push(WatchEvent::Problems(all));
+        }
+        events
+    }
+
+    /// Reads one file again, or drops it when it is gone.
+    pub fn read(&mut self, file: &Path) {
+        let name = file.to_string_lossy().into_owned();
+        match fs::read(file) {
+            Ok(bytes) => {
+                self.stamps
+                    .insert(file.to_owned(), stamp(file).unwrap_or_default());
+                self.files.put(&name, &bytes);
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.stamps.remove(file);
+                self.files.remove(&name);
+            }
+            Err(e) => {
+                // A directory named x.yaml and the like.
+                self.stamps
+                    .insert(file.to_owned(), stamp(file).unwrap_or_default());
+                self.files.unreadable(&name, &e.to_string());
+            }
+        }
+    }
+
+    /// Files that look different from when they were read, are new or are gone. A directory
+    /// that cannot be listed is trouble, not an empty directory.
+    pub fn changed(&mut self) -> BTreeSet<PathBuf> {
+        let found = match self.listing() {
+            Ok(found) => found,
+            Err(e) => {
+                let reason = format!("cannot be read: {e}; the last good objects stay");
+                self.trouble = Some(Ignored {
+                    object: self.path.display().to_string(),
+                    reason,
+                });
+                return BTreeSet::new();
+            }
+        };
+        self.trouble = None;
+        let known = |file: &PathBuf| self.stamps.get(file).copied() == stamp(file);
+        let mut changed: BTreeSet<_> = found.iter().filter(|f| !known(f)).cloned().collect();
+        changed.extend(self.stamps.keys().filter(|f| !found.contains(*f)).cloned());
+        changed
+    }
+
+    fn listing(&self) -> io::Result<BTreeSet<PathBuf>> {
+        let mut found = BTreeSet::new();
+        for entry in fs::read_dir(&self.path)? {
+            found.insert(entry?.path());
+        }
+        found.retain(|path| is_manifest(path));
+        Ok(found)
+    }
+}
+
+/// Manifests by their name; hidden files are an editor's or a ConfigMap's own.
+fn is_manifest(path: &Path) -> bool {
+    let hidden = path
+        .file_name()
+        .is_none_or(|n| n.to_string_lossy().starts_with('.'));
+    let extension = path.extension().and_then(|e| e.to_str());
+    !hidden && matches!(extension, Some("yaml" | "yml" | "json"))
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    use std::os::unix::fs::MetadataExt;
+    // Follows symlinks: a ConfigMap's files are links that never change themselves.
+    let meta = fs::metadata(path).ok()?;
+    Some((
+        meta.ino(),
+        meta.mtime(),
+        meta.mtime_nsec(),
+        meta.ctime(),
+        meta.ctime_nsec(),
+        meta.len(),
+    ))
+}
+
+/// Follows a directory until `events` is closed. The first events list every kind.
+pub async fn follow(
+    path: &Path,
+    events: mpsc::Sender<Vec<WatchEvent>>,
+) -> Result<(), ManifestError> {
+    let (seen, mut news) = mpsc::unbounded_channel();
+    let mut watcher = Watch::start(path, seen)?;
+    let mut dir = ManifestDir::open(path)?;
+    let mut due = Due::default();
+    let mut sweep = tokio::time::interval(SWEEP);
+    loop {
+        let batch = dir.events();
+        if !batch.is_empty() && events.send(batch).await.is_err() {
+            return Ok(());
+        }
+        tokio::select! {
+            event = news.recv() => match event {
+                Some(Ok(event)) => due.note(path, &event),
+                // An overflow or a failed read: look at everything.
+                Some(Err(_)) | None => due.everything(SETTLE),
+            },
+            () = tokio::time::sleep_until(due.next()) => {
+                for file in due.take(&mut dir) {
+                    dir.read(&file);
+                }
+            },
+            _ = sweep.tick() => {
+                watcher.renew(path);
+                for file in dir.changed() {
+                    due.file_unless_due(file);
+                }
+            },
+            () = events.closed() => return Ok(()),
+        }
+    }
+}
+
+/// Files to be read, and when.
+#[derive(Debug, Default)]
+struct Due {
+    files: BTreeMap<PathBuf, Instant>,
+    all: Option<Instant>,
+}
+
+impl Due {
+    fn note(&mut self, dir: &Path, event: &notify::Event) {
+        let wait = match event.kind {
+            EventKind::Access(AccessKind::Close(AccessMode::Write))
+            | EventKind::Modify(ModifyKind::Name(_)) => SETTLE,
+            EventKind::Access(_) => return,
+            EventKind::Any
+            | EventKind::Other
+            | EventKind::Create(_)
+            | EventKind::Remove(_)
+            | EventKind::Modify(_) => PATIENCE,
+        };
+        if event.need_rescan() {
+            self.everything(SETTLE);
+        }
+        let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+        for path in &event.paths {
+            let file = path
+                .file_name()
+                .filter(|_| path.parent() == Some(&absolute));
+            match file
+                .map(|name| dir.join(name))
+                .filter(|file| is_manifest(file))
+            {
+                // Renamed away: it may be about to be replaced.
+                Some(file) if !file.exists() => self.file(file, PATIENCE),
+                Some(file) if is_metadata(event.kind) => self.file_unless_due(file),
+                Some(file) => self.file(file, wait),
+                // `..data` of a ConfigMap: all links point elsewhere now.
+                None => self.everything(wait),
+            }
+        }
+    }
+
+    fn file(&mut self, file: PathBuf, wait: Duration) {
+        self.files.insert(file, Instant::now() + wait);
+    }
+
+    fn file_unless_due(&mut self, file: PathBuf) {
+        self.files
+            .entry(file)
+            .or_insert_with(|| Instant::now() + PATIENCE);
+    }
+
+    fn everything(&mut self, wait: Duration) {
+        self.all = Some(Instant::now() + wait);
+    }
+
+    fn next(&self) -> Instant {
+        let far = Instant::now() + SWEEP;
+        self.files
+            .values()
+            .copied()
+            .chain(self.all)
+            .min()
+            .unwrap_or(far)
+    }
+
+    fn take(&mut self, dir: &mut ManifestDir) -> BTreeSet<PathBuf> {
+        let now = Instant::now();
+        let mut ready: BTreeSet<PathBuf> = BTreeSet::new();
+        self.files.retain(|file, at| {
+            let later = *at > now;
+            if !later {
+                ready.insert(file.clone());
+            }
+            later
+        });
+        if self.all.is_some_and(|at| at <= now) {
+            self.all = None;
+            // A file still being written is left to its own time.
+            ready.extend(
+                dir.changed()
+                    .into_iter()
+                    .filter(|f| !self.files.contains_key(f)),
+            );
+        }
+        ready
+    }
+}
+
+fn is_metadata(kind: EventKind) -> bool {
+    matches!(kind, EventKind::Modify(ModifyKind::Metadata(_)))
+}
+
+type Seen = mpsc::UnboundedSender<notify::Result<notify::Event>>;
+
+/// The inotify watch, renewed when the directory at the path is another one.
+struct Watch {
+    watcher: RecommendedWatcher,
+    inode: Option<u64>,
+}
+
+impl Watch {
+    fn start(path: &Path, seen: Seen) -> Result<Self, ManifestError> {
+        let failed = |source| ManifestError::Watch {
+            path: path.to_owned(),
+            source,
+        };
+        let told = move |event| {
+            // The receiver is gone only when nobody follows any more.
+            let _closed = seen.send(event);
+        };
+        let mut watcher = notify::recommended_watcher(told).map_err(failed)?;
+        watcher
+            .watch(path, RecursiveMode::NonRecursive)
+            .map_err(failed)?;
+        Ok(Self {
+            watcher,
+            inode: inode(path),
+        })
+    }
+
+    fn renew(&mut self, path: &Path) {
+        let now = inode(path);
+        if now.is_none() || now == self.inode {
+            return;
+        }
+        // Unwatching fails when the old directory is gone, which is why we are here.
+        let _gone = self.watcher.unwatch(path);
+        if self
+            .watcher
+            .watch(path, RecursiveMode::NonRecursive)
+            .is_ok()
+        {
+            self.inode = now;
+        }
+    }
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    stamp(path).map(|s| s.0)
+}
+
+#[cfg(test)]
+mod tests;
