@@ -24,6 +24,8 @@ pub const AFFINITY: usize = 65_536;
 pub const SOURCE_RANGES: usize = 65_536;
 /// Addresses somebody else has claimed.
 pub const CONFLICTS: usize = 256;
+/// Endpoints whose draining survives a restart of the agent.
+pub const DRAINS: usize = 32_768;
 /// Bits of the destination bitmap.
 pub const BITMAP_BITS: u32 = 16;
 /// Candidates a connection may be offered to.
@@ -88,6 +90,7 @@ mod tests {
             + map::<FrontendKey<V4>, Frontend>(FRONTENDS)
             + map::<V4, Vip>(VIPS)
             + map::<AffinityKey<V4>, Affinity>(AFFINITY)
+            + map::<DrainKey<V4>, DrainValue>(DRAINS)
             + ENDPOINTS * size_of::<Endpoint<V4>>()
             + ENDPOINTS * size_of::<Health>()
             + TABLE_ELEMENTS * 64

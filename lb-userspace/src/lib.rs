@@ -1,3 +1,4 @@
 //! Sluice's agent as a library.
 
 pub mod desired;
+pub mod timer;
