@@ -25,7 +25,7 @@ pub struct DrainSettings {
 
 impl Default for DrainSettings {
     fn default() -> Self {
-        Self { drain_timeout: Duration::from_secs(60), terminated_grace: Duration::from_secs(5) }
+        Self { drain_timeout: Duration::from_mins(1), terminated_grace: Duration::from_secs(5) }
     }
 }
 
