@@ -6,7 +6,7 @@
 use crate::plain;
 
 /// An IP address in wire order.
-pub trait Address: crate::abi::pod::Plain + Eq + core::fmt::Debug {
+pub trait Address: crate::abi::pod::Plain + crate::select::Address + Eq + core::fmt::Debug {
     /// The unspecified address.
     const UNSPECIFIED: Self;
 
@@ -15,6 +15,9 @@ pub trait Address: crate::abi::pod::Plain + Eq + core::fmt::Debug {
 
     /// 32 bits of the address for hashing; all of it for IPv4, folded for longer ones.
     fn fold(self) -> u32;
+
+    /// False for addresses that no sender can have: unspecified, loopback, multicast, broadcast.
+    fn is_unicast(self) -> bool;
 }
 
 /// IPv4 address, wire order.
@@ -36,6 +39,19 @@ impl Address for V4 {
     #[inline(always)]
     fn fold(self) -> u32 {
         u32::from_ne_bytes(self.0)
+    }
+
+    #[inline(always)]
+    fn is_unicast(self) -> bool {
+        let first = self.0[0];
+        first != 0 && first != 127 && first < 224
+    }
+}
+
+impl crate::select::Address for V4 {
+    #[inline(always)]
+    fn fold_pair(state: u64, source: Self, destination: Self) -> u64 {
+        crate::select::Address::fold_pair(state, source.0, destination.0)
     }
 }
 

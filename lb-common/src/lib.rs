@@ -9,13 +9,19 @@
 //! This crate must never know aya-ebpf, tokio or Kubernetes, read a clock, or allocate.
 #![no_std]
 
+#[cfg(test)]
+extern crate std;
+
 pub mod abi;
 pub mod addr;
+pub mod bitmap;
 pub mod checksum;
 pub mod limits;
+pub mod select;
 pub mod verdict;
 pub mod wire;
 
 pub use addr::{Address, V4};
+pub use bitmap::bitmap_index;
 pub use verdict::{Outcome, Reason};
 pub use wire::{Be16, Be32, Mac};

@@ -7,7 +7,7 @@ pub const FLOWS: usize = 1_000_000;
 /// Entries of the reverse table of `Local` flows.
 pub const REVERSE: usize = 1_000_000;
 /// TCP handshakes and one-way UDP exchanges; the oldest make room.
-pub const HANDSHAKES: usize = 131_072;
+pub const HANDSHAKES: usize = 65_536;
 /// Handshakes that an endpoint has answered.
 pub const ANSWERED: usize = 65_536;
 /// VIP:port combinations.
@@ -17,7 +17,7 @@ pub const VIPS: usize = 16_384;
 /// Endpoints over all frontends; id 0 is never used.
 pub const ENDPOINTS: usize = 131_072;
 /// Elements of the selection array, 64 bytes each.
-pub const TABLE_ELEMENTS: usize = 786_432;
+pub const TABLE_ELEMENTS: usize = crate::select::layout::ELEMENTS as usize;
 /// Clients remembered for session affinity.
 pub const AFFINITY: usize = 65_536;
 /// Source ranges over all frontends.

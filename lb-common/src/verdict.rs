@@ -43,6 +43,15 @@ macro_rules! reasons {
             /// Number of reasons: the length of the counter array.
             pub const COUNT: usize = Self::ALL.len();
 
+            /// From its index; one out of range counts as the last reason, a drop.
+            #[inline(always)]
+            pub const fn from_u32(index: u32) -> Self {
+                match index {
+                    $(index if index == Self::$name as u32 => Self::$name,)+
+                    _ => Self::HalfEdited,
+                }
+            }
+
             /// The metric label.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $label,)+ }
@@ -185,7 +194,10 @@ mod tests {
     fn labels_are_unique_and_indexes_dense() {
         for (index, reason) in Reason::ALL.iter().enumerate() {
             assert_eq!(*reason as usize, index);
-            let same = Reason::ALL.iter().filter(|r| r.as_str() == reason.as_str()).count();
+            let same = Reason::ALL
+                .iter()
+                .filter(|r| r.as_str() == reason.as_str())
+                .count();
             assert_eq!(same, 1, "{}", reason.as_str());
         }
     }

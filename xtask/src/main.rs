@@ -1,2 +1,71 @@
-//! Entry.
-fn main() {}
+//! `cargo xtask`: the front door for developers and for CI.
+//!
+//! One file per command; this one only lists them. Commands end the processes they
+//! started (by id) when they are interrupted, and print what they are doing on long steps.
+
+mod build;
+mod cargo;
+mod ci;
+mod objects;
+mod run;
+mod setup;
+mod test;
+mod tidy;
+mod toolchain;
+mod verifier;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Sluice's developer commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install what building and testing need (idempotent; says what it does)
+    Setup(setup::Args),
+    /// Build the eBPF objects and the `sluice` binary with them inside
+    Build(build::Args),
+    /// Run every test; as root the ones that need it, too
+    Test(test::Args),
+    /// Load every program, print what the verifier made of it, compare with the baseline
+    Verifier(verifier::Args),
+    /// Check the repository's own rules
+    Tidy,
+    /// Everything that must hold before a change lands
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run::watch_signals().and_then(|()| dispatch(cli.command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) if run::interrupted() => {
+            eprintln!("xtask: interrupted; what it had started is ended");
+            ExitCode::from(130)
+        }
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<()> {
+    match command {
+        Command::Setup(args) => setup::run(&args),
+        Command::Build(args) => build::run(&args),
+        Command::Test(args) => test::run(&args),
+        Command::Verifier(args) => verifier::run(&args),
+        Command::Tidy => tidy::run(),
+        Command::Ci => ci::run(),
+    }
+}

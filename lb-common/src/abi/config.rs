@@ -23,8 +23,13 @@ plain! { Config<V4> = 24: u64, V4, [u16; 2], u32, u32; }
 
 impl<A: Address> Config<A> {
     /// Nothing configured: no SNAT address, no refusals.
-    pub const EMPTY: Self =
-        Self { seed: 0, snat: A::UNSPECIFIED, snat_ports: [0; 2], refusals: 0, failover: 0 };
+    pub const EMPTY: Self = Self {
+        seed: 0,
+        snat: A::UNSPECIFIED,
+        snat_ports: [0; 2],
+        refusals: 0,
+        failover: 0,
+    };
 }
 
 /// Nothing special about the link.

@@ -28,7 +28,13 @@ impl<A: Copy> FlowKey<A> {
     /// A key from its parts.
     #[inline(always)]
     pub const fn new(src: A, dst: A, ports: Ports, protocol: u8) -> Self {
-        Self { src, dst, ports, protocol, zero: [0; 3] }
+        Self {
+            src,
+            dst,
+            ports,
+            protocol,
+            zero: [0; 3],
+        }
     }
 }
 

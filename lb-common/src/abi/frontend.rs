@@ -35,18 +35,18 @@ pub struct Frontend {
     pub id: u32,
     /// First element of its region in `tables`.
     pub region: u32,
-    /// Endpoint ids at the start of the region.
-    pub members: u32,
-    /// Rows behind them; a power of two, 0 without endpoints.
-    pub rows: u32,
     /// Affinity time-out in coarse ticks, 0 for none.
     pub affinity: u32,
+    /// Endpoint ids at the start of the region; 0 without endpoints.
+    pub members: u16,
+    /// Binary logarithm of the rows behind them.
+    pub rows_log2: u8,
     /// A constant of [`verdict`].
     pub verdict: u8,
     /// 1 when `source_ranges` must allow the client.
     pub source_ranges: u8,
     /// Zero.
-    pub zero: [u8; 2],
+    pub zero: [u8; 3],
 }
 
 /// An address answered for.
@@ -129,15 +129,6 @@ pub struct Health {
     pub unanswered: u32,
 }
 
-/// One row of a selection table: indexes into the region's members.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Row {
-    /// Takes the row's connections.
-    pub primary: u16,
-    /// Takes them when the primary does not; `u16::MAX` for none.
-    pub secondary: u16,
-}
-
 /// One element of the selection array: a cache line of words.
 pub type TableElement = [u32; 16];
 
@@ -188,7 +179,7 @@ pub struct Conflict {
 
 plain! {
     FrontendKey<V4> = 8: V4, u16, u8, u8;
-    Frontend = 24: u32, u32, u32, u32, u32, u8, u8, [u8; 2];
+    Frontend = 20: u32, u32, u32, u16, u8, u8, u8, [u8; 3];
     Vip = 16: u64, u32, u32;
     Endpoint<V4> = 28: V4, u16, u8, u8, u32, Mac, Mac, u32;
     Health = 32: u32, u32, [u32; 3], u32, u32, u32;

@@ -19,8 +19,8 @@ pub use flow::{
     STATE_FIN_ENDPOINT, STATE_GONE, STATE_PARTIAL, STATE_RST,
 };
 pub use frontend::{
-    Affinity, AffinityKey, Conflict, Endpoint, Frontend, FrontendKey, Health, Row, SourceRange,
-    State, TableElement, Vip, verdict,
+    Affinity, AffinityKey, Conflict, Endpoint, Frontend, FrontendKey, Health, SourceRange, State,
+    TableElement, Vip, verdict,
 };
 
 /// Version of these layouts; the pins live under a folder of this number.

@@ -35,7 +35,10 @@ impl Ports {
     /// The other direction's ports.
     #[inline(always)]
     pub const fn swapped(self) -> Self {
-        Self { src: self.dst, dst: self.src }
+        Self {
+            src: self.dst,
+            dst: self.src,
+        }
     }
 
     /// Sum of the two words, for checksum sums.

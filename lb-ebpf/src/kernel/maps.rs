@@ -19,53 +19,61 @@ use lb_ebpf::world::{Entry, Inserted, Slot};
 /// Refusals sent in one coarse tick.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Refusals {
+pub(crate) struct Refusals {
     /// The tick.
-    pub tick: u32,
+    pub(crate) tick: u32,
     /// How many.
-    pub count: u32,
+    pub(crate) count: u32,
 }
 
 #[btf_map(name = "config")]
-pub static CONFIG: Array<Config<V4>, 1> = Array::new();
+pub(crate) static CONFIG: Array<Config<V4>, 1> = Array::new();
 #[btf_map(name = "dest_bitmap")]
-pub static DEST_BITMAP: Array<u64, { 1 << (limits::BITMAP_BITS - 6) }> = Array::new();
+pub(crate) static DEST_BITMAP: Array<u64, { 1 << (limits::BITMAP_BITS - 6) }> = Array::new();
 #[btf_map(name = "vips")]
-pub static VIPS: HashMap<V4, Vip, { limits::VIPS }> = HashMap::new();
+pub(crate) static VIPS: HashMap<V4, Vip, { limits::VIPS }> = HashMap::new();
 #[btf_map(name = "frontends")]
-pub static FRONTENDS: HashMap<FrontendKey<V4>, Frontend, { limits::FRONTENDS }> = HashMap::new();
+pub(crate) static FRONTENDS: HashMap<FrontendKey<V4>, Frontend, { limits::FRONTENDS }> =
+    HashMap::new();
 #[btf_map(name = "endpoints")]
-pub static ENDPOINTS: Array<Endpoint<V4>, { limits::ENDPOINTS }> = Array::new();
+pub(crate) static ENDPOINTS: Array<Endpoint<V4>, { limits::ENDPOINTS }> = Array::new();
 #[btf_map(name = "health")]
-pub static HEALTH: Array<Health, { limits::ENDPOINTS }> = Array::new();
+pub(crate) static HEALTH: Array<Health, { limits::ENDPOINTS }> = Array::new();
 #[btf_map(name = "tables")]
-pub static TABLES: Array<TableElement, { limits::TABLE_ELEMENTS }, { MMAPABLE }> = Array::new();
+pub(crate) static TABLES: Array<TableElement, { limits::TABLE_ELEMENTS }, { MMAPABLE }> =
+    Array::new();
 #[btf_map(name = "flows")]
-pub static FLOWS: HashMap<FlowKey<V4>, Flow<V4>, { limits::FLOWS }> = HashMap::new();
+pub(crate) static FLOWS: HashMap<FlowKey<V4>, Flow<V4>, { limits::FLOWS }> = HashMap::new();
 #[btf_map(name = "reverse")]
-pub static REVERSE: HashMap<FlowKey<V4>, Reverse<V4>, { limits::REVERSE }> = HashMap::new();
+pub(crate) static REVERSE: HashMap<FlowKey<V4>, Reverse<V4>, { limits::REVERSE }> = HashMap::new();
 #[btf_map(name = "handshakes")]
-pub static HANDSHAKES: LruHashMap<FlowKey<V4>, Handshake<V4>, { limits::HANDSHAKES }> =
+pub(crate) static HANDSHAKES: LruHashMap<FlowKey<V4>, Handshake<V4>, { limits::HANDSHAKES }> =
     LruHashMap::new();
 #[btf_map(name = "answered")]
-pub static ANSWERED: LruHashMap<FlowKey<V4>, Answered, { limits::ANSWERED }> = LruHashMap::new();
+pub(crate) static ANSWERED: LruHashMap<FlowKey<V4>, Answered, { limits::ANSWERED }> =
+    LruHashMap::new();
 #[btf_map(name = "affinity")]
-pub static AFFINITY: LruHashMap<AffinityKey<V4>, Affinity, { limits::AFFINITY }> =
+pub(crate) static AFFINITY: LruHashMap<AffinityKey<V4>, Affinity, { limits::AFFINITY }> =
     LruHashMap::new();
 #[btf_map(name = "source_ranges")]
-pub static SOURCE_RANGES: LpmTrie<SourceRange<V4>, u32, { limits::SOURCE_RANGES }> = LpmTrie::new();
+pub(crate) static SOURCE_RANGES: LpmTrie<SourceRange<V4>, u32, { limits::SOURCE_RANGES }> =
+    LpmTrie::new();
 #[btf_map(name = "conflicts")]
-pub static CONFLICTS: LruHashMap<V4, Conflict, { limits::CONFLICTS }> = LruHashMap::new();
+pub(crate) static CONFLICTS: LruHashMap<V4, Conflict, { limits::CONFLICTS }> = LruHashMap::new();
 #[btf_map(name = "refusals")]
-pub static REFUSALS: Array<Refusals, 1> = Array::new();
+pub(crate) static REFUSALS: Array<Refusals, 1> = Array::new();
+#[btf_map(name = "draft")]
+pub(crate) static DRAFT: PerCpuArray<Handshake<V4>, 1> = PerCpuArray::new();
+#[btf_map(name = "usage")]
+pub(crate) static USAGE: Array<u32, { limits::ENDPOINTS }> = Array::new();
 #[btf_map(name = "counters")]
-pub static COUNTERS: PerCpuArray<Counter, { Reason::COUNT }> = PerCpuArray::new();
+pub(crate) static COUNTERS: PerCpuArray<Counter, { Reason::COUNT }> = PerCpuArray::new();
 
 const MMAPABLE: usize = aya_ebpf::bindings::BPF_F_MMAPABLE as usize;
 
 /// A value in map memory.
 #[derive(Clone, Copy)]
-pub struct MapSlot<T>(*mut T);
+pub(crate) struct MapSlot<T>(*mut T);
 
 impl<T: Copy> Slot<T> for MapSlot<T> {
     #[inline(always)]
@@ -84,11 +92,13 @@ impl<T: Copy> Slot<T> for MapSlot<T> {
 }
 
 /// Gives a hash map the interface of the pipeline.
-pub struct Table<M>(pub &'static M);
+pub(crate) struct Table<M: 'static>(pub(crate) &'static M);
 
 macro_rules! table {
     ($map:ident) => {
-        impl<K, V: Copy, const N: usize, const F: usize> Entry<K, V> for Table<$map<K, V, N, F>> {
+        impl<K: 'static, V: Copy + 'static, const N: usize, const F: usize> Entry<K, V>
+            for Table<$map<K, V, N, F>>
+        {
             type Slot = MapSlot<V>;
 
             #[inline(always)]
@@ -129,7 +139,7 @@ const EEXIST: i32 = -17;
 
 /// Slot `index` of an array map.
 #[inline(always)]
-pub fn slot<T: Copy, const N: usize, const F: usize>(
+pub(crate) fn slot<T: Copy, const N: usize, const F: usize>(
     map: &'static Array<T, N, F>,
     index: u32,
 ) -> Option<MapSlot<T>> {
@@ -138,7 +148,7 @@ pub fn slot<T: Copy, const N: usize, const F: usize>(
 
 /// Adds one packet to a reason's counter on this CPU.
 #[inline(always)]
-pub fn count(reason: Reason, bytes: u32) {
+pub(crate) fn count(reason: Reason, bytes: u32) {
     if let Some(counter) = COUNTERS.get_ptr_mut(reason as u32) {
         // SAFETY: a per-CPU slot, and programs of one kind do not nest on a CPU; the egress
         // program may interrupt none of its own kind either.
@@ -151,6 +161,27 @@ pub fn count(reason: Reason, bytes: u32) {
 
 /// True when the frontend's ranges hold the client.
 #[inline(always)]
-pub fn source_allowed(range: SourceRange<V4>) -> bool {
+pub(crate) fn source_allowed(range: SourceRange<V4>) -> bool {
     SOURCE_RANGES.get(&Key::new(64, range)).is_some()
+}
+
+/// One word of the selection array; 0 out of range.
+#[inline(always)]
+pub(crate) fn table_word(element: u32, lane: usize) -> u32 {
+    TABLES.get(element).map_or(0, |words| words[lane & 15])
+}
+
+/// Counts one flow of an endpoint in the sweep under way.
+#[inline(always)]
+pub(crate) fn use_endpoint(id: u32) {
+    if let Some(count) = slot(&USAGE, id) {
+        count.update(|count| *count += 1);
+    }
+}
+
+/// This CPU's room for a handshake under construction. Packet programs run with softirqs off, so
+/// no other run on this CPU comes between.
+#[inline(always)]
+pub(crate) fn draft() -> Option<MapSlot<Handshake<V4>>> {
+    DRAFT.get_ptr_mut(0).map(MapSlot)
 }

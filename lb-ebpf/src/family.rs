@@ -1,0 +1,177 @@
+//! What differs between address families: the network header.
+//!
+//! Stages are generic over [`Family`]; IPv6 is another implementation of it (and of `World`),
+//! not another set of stages.
+
+use lb_common::wire::ipv4::{self, Ipv4};
+use lb_common::wire::{Be16, eth, icmp};
+use lb_common::{Address, Reason, V4, checksum};
+
+use crate::frame::{Bytes, Frame};
+
+/// What the stages need of a network header.
+#[derive(Clone, Copy, Debug)]
+pub struct Network<A> {
+    /// Source address.
+    pub src: A,
+    /// Destination address.
+    pub dst: A,
+    /// Protocol of the payload.
+    pub protocol: u8,
+    /// Time to live.
+    pub ttl: u8,
+    /// TOS byte.
+    pub tos: u8,
+    /// Offset of the transport header in the frame.
+    pub transport: usize,
+    /// Length of transport header and payload, from the network header.
+    pub payload_len: usize,
+    /// The header checksum's word and the time-to-live word, for incremental updates.
+    pub checksum: Be16,
+    /// What is wrong with the header, if anything. It matters only for a VIP's packet.
+    pub fault: Option<Reason>,
+}
+
+/// An address family.
+pub trait Family {
+    /// Its addresses.
+    type Addr: Address;
+    /// Protocol number of its control messages.
+    const ICMP: u8;
+
+    /// Parses the network header. None when the frame ends before the addresses.
+    fn parse<B: Bytes>(frame: &B) -> Option<Network<Self::Addr>>;
+
+    /// Writes new addresses and, with `hop`, a time to live less by one, and keeps the header's
+    /// checksum right.
+    #[must_use]
+    fn rewrite<F: Frame>(
+        frame: &mut F,
+        old: &Network<Self::Addr>,
+        src: Self::Addr,
+        dst: Self::Addr,
+        address_delta: u16,
+        hop: Hop,
+    ) -> Option<()>;
+
+    /// Writes a fresh header without options, `payload` bytes of payload after it.
+    #[must_use]
+    fn emit<F: Frame>(frame: &mut F, header: &Fresh<Self::Addr>) -> Option<()>;
+
+    /// Length of a fresh header.
+    const HEADER_LEN: usize;
+}
+
+/// Whether this is a hop of the packet's way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Hop {
+    /// We forward: the time to live goes down.
+    Counted,
+    /// The node's stack forwards and counts.
+    Left,
+}
+
+/// A fresh network header.
+#[derive(Clone, Copy, Debug)]
+pub struct Fresh<A> {
+    /// Source address.
+    pub src: A,
+    /// Destination address.
+    pub dst: A,
+    /// Protocol of the payload.
+    pub protocol: u8,
+    /// Time to live.
+    pub ttl: u8,
+    /// TOS byte.
+    pub tos: u8,
+    /// Bytes of payload.
+    pub payload: usize,
+}
+
+/// IPv4.
+#[derive(Clone, Copy, Debug)]
+pub struct V4Family;
+
+impl Family for V4Family {
+    type Addr = V4;
+    const ICMP: u8 = ipv4::ICMP;
+    const HEADER_LEN: usize = ipv4::MIN_LEN;
+
+    #[inline(always)]
+    fn parse<B: Bytes>(frame: &B) -> Option<Network<V4>> {
+        let header = frame.read::<Ipv4>(eth::LEN)?;
+        let header_len = header.header_len();
+        let total_len = usize::from(header.total_len.get());
+        let available = frame.len().wrapping_sub(eth::LEN);
+        let fault =
+            if header.version_ihl >> 4 != 4 || header_len < ipv4::MIN_LEN || header_len > available
+            {
+                Some(Reason::BadHeaderLength)
+            } else if total_len < header_len || total_len > available {
+                Some(Reason::BadTotalLength)
+            } else if header.is_fragment() {
+                Some(Reason::Fragment)
+            } else {
+                None
+            };
+        Some(Network {
+            src: header.src,
+            dst: header.dst,
+            protocol: header.protocol,
+            ttl: header.ttl,
+            tos: header.tos,
+            transport: eth::LEN + header_len,
+            payload_len: total_len.wrapping_sub(header_len),
+            checksum: header.checksum,
+            fault,
+        })
+    }
+
+    #[inline(always)]
+    fn rewrite<F: Frame>(
+        frame: &mut F,
+        old: &Network<V4>,
+        src: V4,
+        dst: V4,
+        address_delta: u16,
+        hop: Hop,
+    ) -> Option<()> {
+        let delta = match hop {
+            Hop::Left => address_delta,
+            Hop::Counted => {
+                let before = u16::from_ne_bytes([old.ttl, old.protocol]);
+                let ttl = old.ttl.wrapping_sub(1);
+                let after = u16::from_ne_bytes([ttl, old.protocol]);
+                frame.write(eth::LEN + ipv4::TTL_OFFSET, ttl)?;
+                checksum::add(
+                    address_delta,
+                    checksum::delta(u32::from(before), u32::from(after)),
+                )
+            }
+        };
+        let field = checksum::update_full(old.checksum.word(), delta);
+        frame.write(eth::LEN + ipv4::CHECKSUM_OFFSET, Be16::from_word(field))?;
+        frame.write(eth::LEN + ipv4::SRC_OFFSET, [src, dst])
+    }
+
+    #[inline(always)]
+    fn emit<F: Frame>(frame: &mut F, header: &Fresh<V4>) -> Option<()> {
+        let mut ip = Ipv4 {
+            version_ihl: 0x45,
+            tos: header.tos,
+            total_len: Be16::new((ipv4::MIN_LEN + header.payload) as u16),
+            id: Be16::new(0),
+            fragment: ipv4::DONT_FRAGMENT,
+            ttl: header.ttl,
+            protocol: header.protocol,
+            checksum: Be16::new(0),
+            src: header.src,
+            dst: header.dst,
+        };
+        ip.checksum = ip.computed_checksum();
+        frame.write(eth::LEN, ip)
+    }
+}
+
+/// Type and code pairs of control messages live with the stage that sends them.
+pub const ECHO_REQUEST: u8 = icmp::ECHO_REQUEST;

@@ -1,0 +1,1 @@
+//! The two traits on plain collections, for tests on the host.

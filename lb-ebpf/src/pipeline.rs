@@ -1,0 +1,184 @@
+//! The packet's way through XDP, on one screen.
+//!
+//! [`established`] is the hot path and knows flows only; what it cannot decide goes to
+//! [`first_contact`], a function (and a stack frame) of its own in the kernel. Every stage
+//! returns a [`Reason`]: as an error it ends the packet's way there, and its outcome says what
+//! becomes of it. A packet that is not ours must leave untouched, one that is must never leave
+//! half edited, and nothing may be sent back to where it came from twice.
+
+use lb_common::abi::{STATE_GONE, verdict};
+use lb_common::wire::eth::{self, Ethernet};
+use lb_common::{Reason, V4};
+
+use crate::connect::Place;
+use crate::family::{Family, Network, V4Family};
+use crate::frame::Frame;
+use crate::packet::Packet;
+use crate::refuse::{self, Why};
+use crate::world::{Entry, Slot, World};
+use crate::{answer, arp, connect, flow, promote};
+
+/// The hot path: packets that are not ours, and packets of established flows. None for all
+/// that wants a decision.
+#[inline(always)]
+pub fn established<F: Frame, W: World<Addr = V4>>(frame: &mut F, world: &W) -> Option<Reason> {
+    let Some(ethernet) = frame.read::<Ethernet>(0) else {
+        return Some(Reason::TooShort);
+    };
+    match ethernet.ethertype {
+        eth::IPV4 => known_flow::<F, V4Family, W>(frame, world, ethernet),
+        eth::ARP => None,
+        _ => Some(Reason::OtherProtocol),
+    }
+}
+
+#[inline(always)]
+fn known_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
+    frame: &mut F,
+    world: &W,
+    ethernet: Ethernet,
+) -> Option<Reason> {
+    let Some(net) = N::parse(frame) else {
+        return Some(Reason::TooShort);
+    };
+    if !world.in_bitmap(net.dst) {
+        return Some(Reason::NotOurs);
+    }
+    if ethernet.dst != world.link().mac {
+        return Some(Reason::OtherStation);
+    }
+    let packet = sound_packet(frame, ethernet, net).ok()?;
+    let slot = world.flows().find(&packet.key())?;
+    flow::forward::<F, N, W>(frame, world, &packet, &slot)
+}
+
+/// What is to be done with a packet that no flow knows. Carrying it out is another function, so
+/// that each has a kernel stack to itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Decision {
+    /// Nothing more.
+    Done(Reason),
+    /// Its flow has just begun: the hot path knows the way now.
+    Forward,
+    /// It opens a connection to this endpoint.
+    Open(Place),
+    /// It is an endpoint's answer: hand it to the client.
+    Deliver,
+    /// Say no.
+    Refuse(Why),
+}
+
+/// Everything else: questions, new connections, answers, and what must be refused.
+#[inline(always)]
+pub fn first_contact<F: Frame, W: World<Addr = V4>>(frame: &mut F, world: &W) -> Decision {
+    let Some(ethernet) = frame.read::<Ethernet>(0) else {
+        return Decision::Done(Reason::TooShort);
+    };
+    let decided = match ethernet.ethertype {
+        eth::ARP => arp::question(frame, world, ethernet).map(Decision::Done),
+        _ => unknown_flow::<F, V4Family, W>(frame, world, ethernet),
+    };
+    decided.unwrap_or_else(Decision::Done)
+}
+
+#[inline(always)]
+fn unknown_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
+    frame: &mut F,
+    world: &W,
+    ethernet: Ethernet,
+) -> Result<Decision, Reason> {
+    let net = N::parse(frame).ok_or(Reason::TooShort)?;
+    let packet = match sound_packet(frame, ethernet, net) {
+        Ok(packet) => packet,
+        Err(fault) => return odd_packet::<F, N, W>(frame, world, ethernet, net, fault),
+    };
+    if answer::is_for_snat(world, &packet) {
+        return answer::from_wire(world, &packet);
+    }
+    let Some(frontend) = world.frontend(&packet.frontend_key()) else {
+        not_for_vip(world, net.dst)?;
+        return Ok(Decision::Refuse(Why::Port));
+    };
+    if packet.is_tcp() && !packet.is_syn() {
+        if is_gone(world, &packet) {
+            return Ok(Decision::Refuse(Why::Gone));
+        }
+        return promote::acknowledgement(world, &packet);
+    }
+    connect::check_source(world, &frontend, &packet)?;
+    match frontend.verdict {
+        verdict::FORWARD => connect::open(frame, world, &packet, &frontend),
+        verdict::DROP => Err(Reason::NoLocalEndpoint),
+        _ => Ok(Decision::Refuse(Why::NoEndpoint)),
+    }
+}
+
+/// Carries out [`Decision::Open`], [`Decision::Deliver`] or [`Decision::Refuse`] on a packet that
+/// was judged sound before.
+#[inline(always)]
+pub fn carry_out<F: Frame, W: World<Addr = V4>>(
+    frame: &mut F,
+    world: &W,
+    carry: impl FnOnce(&mut F, &W, &Packet<V4>) -> Result<Reason, Reason>,
+) -> Reason {
+    let packet = frame
+        .read::<Ethernet>(0)
+        .ok_or(Reason::TooShort)
+        .and_then(|ethernet| {
+            let net = V4Family::parse(frame).ok_or(Reason::TooShort)?;
+            sound_packet(frame, ethernet, net)
+        });
+    match packet.and_then(|packet| carry(frame, world, &packet)) {
+        Ok(reason) | Err(reason) => reason,
+    }
+}
+
+/// A packet whose headers are as long as they say, and whose transport we know.
+#[inline(always)]
+fn sound_packet<F: Frame, A: lb_common::Address>(
+    frame: &F,
+    ethernet: Ethernet,
+    net: Network<A>,
+) -> Result<Packet<A>, Reason> {
+    match net.fault {
+        Some(fault) => Err(fault),
+        None => Packet::parse(frame, ethernet, net),
+    }
+}
+
+/// A VIP's packet that is no sound TCP or UDP: an echo request, or dropped with its reason.
+/// Anybody else's goes on untouched.
+#[inline(always)]
+fn odd_packet<F: Frame, N: Family, W: World<Addr = N::Addr>>(
+    frame: &mut F,
+    world: &W,
+    ethernet: Ethernet,
+    net: Network<N::Addr>,
+    fault: Reason,
+) -> Result<Decision, Reason> {
+    not_for_vip(world, net.dst)?;
+    if net.protocol == N::ICMP && fault == Reason::UnsupportedProtocol {
+        return refuse::echo::<F, N, W>(frame, world, ethernet, net).map(Decision::Done);
+    }
+    Err(fault)
+}
+
+/// Ends the way of a packet that only shares a bit of the bitmap with us, or is for the node
+/// itself.
+#[inline(always)]
+fn not_for_vip<W: World>(world: &W, dst: W::Addr) -> Result<(), Reason> {
+    if world.vip(dst).is_none() {
+        Err(Reason::NotOurs)
+    } else {
+        Ok(())
+    }
+}
+
+/// True for a packet of a flow whose endpoint is gone.
+#[inline(always)]
+fn is_gone<W: World>(world: &W, packet: &Packet<W::Addr>) -> bool {
+    world
+        .flows()
+        .find(&packet.key())
+        .is_some_and(|slot| slot.read().state & STATE_GONE != 0)
+}

@@ -1,0 +1,162 @@
+//! A handshake becomes a flow: for TCP when the client acknowledges the endpoint's own sequence
+//! number, for UDP when the endpoint has answered. Nothing that a client alone can send, or an
+//! endpoint alone, pins an entry.
+
+use lb_common::Reason;
+use lb_common::abi::{Answered, Endpoint, Flow, FlowKey, Handshake, Kind, Reverse};
+use lb_common::wire::l4::{self, Ports};
+use lb_common::wire::{Be32, Mac};
+
+use crate::answer::client_key;
+use crate::packet::Packet;
+use crate::pipeline::Decision;
+use crate::refuse::Why;
+use crate::rewrite::Edit;
+use crate::world::{Entry, Inserted, Slot, World};
+
+/// The middle of a TCP connection without a flow: the client's ACK that completes a handshake,
+/// or nobody's packet, which is refused.
+#[inline(always)]
+pub fn acknowledgement<W: World>(world: &W, packet: &Packet<W::Addr>) -> Result<Decision, Reason> {
+    let key = &packet.key();
+    let answered = world.answered().find(key).map(|slot| slot.read());
+    let Some(answered) = answered.filter(|answered| {
+        packet.flags & (l4::ACK | l4::RST) == l4::ACK && packet.ack == answered.ack
+    }) else {
+        return Ok(Decision::Refuse(Why::UnknownFlow));
+    };
+    let way = ClientWay {
+        ifindex: world.link().ifindex,
+        mac: packet.eth.src,
+        ack: packet.ack,
+    };
+    match install(world, key, &answered, way) {
+        Ok(()) => {
+            world.answered().remove(key);
+            Ok(Decision::Forward)
+        }
+        Err(Reason::TableFull) => Ok(Decision::Refuse(Why::TableFull)),
+        Err(reason) => Err(reason),
+    }
+}
+
+/// A UDP endpoint has answered.
+#[inline(always)]
+pub fn datagram<W: World>(
+    world: &W,
+    handshake: &Handshake<W::Addr>,
+    reply: &FlowKey<W::Addr>,
+) -> Result<(), Reason> {
+    let answered = Answered {
+        endpoint: handshake.endpoint,
+        frontend: handshake.frontend,
+        ack: Be32::new(0),
+        isn: Be32::new(0),
+        reply_ports: reply.ports,
+        seen: world.tick(),
+    };
+    let way = ClientWay {
+        ifindex: handshake.ifindex,
+        mac: handshake.mac,
+        ack: Be32::new(0),
+    };
+    install(
+        world,
+        &client_key(handshake, reply.protocol),
+        &answered,
+        way,
+    )
+}
+
+/// How replies reach the client.
+#[derive(Clone, Copy, Debug)]
+struct ClientWay {
+    ifindex: u32,
+    mac: Mac,
+    ack: Be32,
+}
+
+/// Writes both directions' entries and takes the handshake out. All or nothing.
+#[inline(always)]
+fn install<W: World>(
+    world: &W,
+    key: &FlowKey<W::Addr>,
+    answered: &Answered,
+    way: ClientWay,
+) -> Result<(), Reason> {
+    let endpoint: Endpoint<W::Addr> = world.endpoint(answered.endpoint).ok_or(Reason::NoNextHop)?;
+    let kind = Kind::from_u8(endpoint.via);
+    let source = if kind == Kind::Local {
+        key.src
+    } else {
+        world.config().snat
+    };
+    let ports = Ports {
+        src: answered.reply_ports.dst,
+        dst: answered.reply_ports.src,
+    };
+    let tick = world.tick();
+    let reply_key = FlowKey::new(endpoint.address, source, answered.reply_ports, key.protocol);
+    let forward = Edit::between(
+        (key.src, key.dst, key.ports),
+        (source, endpoint.address, ports),
+    );
+    let entry = |edit: &Edit<W::Addr>, kind: Kind| Flow {
+        src: edit.src,
+        dst: edit.dst,
+        ports: edit.ports,
+        address_delta: edit.address_delta,
+        port_delta: edit.port_delta,
+        endpoint: answered.endpoint,
+        frontend: answered.frontend,
+        seen: tick,
+        replied: tick,
+        ack: way.ack,
+        ifindex: way.ifindex,
+        mac: way.mac,
+        kind: kind as u8,
+        state: 0,
+    };
+    if kind == Kind::Local {
+        let reverse = Reverse {
+            vip: key.dst,
+            ports: key.ports.swapped(),
+            seen: tick,
+        };
+        match world.reverse().insert_new(&reply_key, &reverse) {
+            Inserted::Yes => {}
+            Inserted::Full => return Err(Reason::TableFull),
+            Inserted::Exists => {
+                let same = world.reverse().find(&reply_key).is_some_and(|slot| {
+                    let holder = slot.read();
+                    holder.vip == reverse.vip && holder.ports == reverse.ports
+                });
+                if !same {
+                    return Err(Reason::TupleTaken);
+                }
+            }
+        }
+    } else {
+        let back = Edit::between(
+            (endpoint.address, source, answered.reply_ports),
+            (key.dst, key.src, key.ports.swapped()),
+        );
+        if world
+            .flows()
+            .insert(&reply_key, &entry(&back, Kind::NatReply))
+            != Inserted::Yes
+        {
+            return Err(Reason::TableFull);
+        }
+    }
+    if world.flows().insert(key, &entry(&forward, kind)) != Inserted::Yes {
+        if kind == Kind::Local {
+            world.reverse().remove(&reply_key);
+        } else {
+            world.flows().remove(&reply_key);
+        }
+        return Err(Reason::TableFull);
+    }
+    world.handshakes().remove(&reply_key);
+    Ok(())
+}
