@@ -25,7 +25,10 @@ pub struct DrainSettings {
 
 impl Default for DrainSettings {
     fn default() -> Self {
-        Self { drain_timeout: Duration::from_mins(1), terminated_grace: Duration::from_secs(5) }
+        Self {
+            drain_timeout: Duration::from_mins(1),
+            terminated_grace: Duration::from_secs(5),
+        }
     }
 }
 
@@ -55,7 +58,10 @@ pub struct Drains {
 impl Drains {
     /// Nothing known.
     pub fn new(settings: DrainSettings) -> Self {
-        Self { settings, ..Self::default() }
+        Self {
+            settings,
+            ..Self::default()
+        }
     }
 
     /// Takes a snapshot as the latest word. Only a complete one makes endpoints vanish.
@@ -86,10 +92,14 @@ impl Drains {
         let (address, seen_gone) = match sight {
             PodSight::Suspect(address) => {
                 let alive = |key: &FrontendKey, at: &SocketAddr| {
-                    self.current(key, *at).is_some_and(|(_, l)| l.state != EndpointState::Gone)
+                    self.current(key, *at)
+                        .is_some_and(|(_, l)| l.state != EndpointState::Gone)
                 };
                 let known = self.lives_at(address).any(|(key, at)| alive(&key, &at));
-                return known.then_some(Effect::Probe { address }).into_iter().collect();
+                return known
+                    .then_some(Effect::Probe { address })
+                    .into_iter()
+                    .collect();
             }
             PodSight::Gone(address) => (address, true),
             PodSight::Alive(address) => (address, false),
@@ -106,7 +116,10 @@ impl Drains {
 
     /// When [`Self::handle_timeout`] has something to do.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        self.deadlines.first().filter(|_| self.settled).map(|(at, ..)| *at)
+        self.deadlines
+            .first()
+            .filter(|_| self.settled)
+            .map(|(at, ..)| *at)
     }
 
     /// Lets time pass.
@@ -122,8 +135,12 @@ impl Drains {
         if self.past.remove(endpoint).is_some() {
             return true;
         }
-        let Some(group) = self.groups.get_mut(&endpoint.frontend) else { return false };
-        let Some(track) = group.tracks.get_mut(&endpoint.address) else { return false };
+        let Some(group) = self.groups.get_mut(&endpoint.frontend) else {
+            return false;
+        };
+        let Some(track) = group.tracks.get_mut(&endpoint.address) else {
+            return false;
+        };
         if track.incarnation != endpoint.incarnation || !track.gone() || track.forgotten {
             return false;
         }
@@ -143,7 +160,10 @@ impl Drains {
             .past
             .iter()
             .map(|(endpoint, track)| (*endpoint, track.lifecycle(endpoint.frontend.protocol)));
-        self.groups.keys().flat_map(|key| self.frontend(key)).chain(past)
+        self.groups
+            .keys()
+            .flat_map(|key| self.frontend(key))
+            .chain(past)
     }
 
     /// The latest life of each endpoint of a frontend; past lives are only in [`Self::iter`].
@@ -152,12 +172,14 @@ impl Drains {
         key: &FrontendKey,
     ) -> impl Iterator<Item = (EndpointRef, Lifecycle)> + use<'_> {
         let frontend = *key;
-        self.groups.get(key).into_iter().flat_map(|group| &group.tracks).filter_map(
-            move |(address, track)| {
+        self.groups
+            .get(key)
+            .into_iter()
+            .flat_map(|group| &group.tracks)
+            .filter_map(move |(address, track)| {
                 let endpoint = name(frontend, *address, track);
                 (!track.forgotten).then(|| (endpoint, track.lifecycle(frontend.protocol)))
-            },
-        )
+            })
     }
 
     /// The latest life of one endpoint.
@@ -176,12 +198,18 @@ impl Drains {
     pub fn holds(&self) -> BTreeMap<FrontendKey, Hold> {
         let unwanted = |key: &FrontendKey| !self.groups.get(key).is_some_and(|group| group.wanted);
         let mut holds = BTreeMap::new();
-        for (endpoint, life) in
-            self.iter().filter(|(endpoint, _)| self.settled && unwanted(&endpoint.frontend))
+        for (endpoint, life) in self
+            .iter()
+            .filter(|(endpoint, _)| self.settled && unwanted(&endpoint.frontend))
         {
-            let service = self.groups.get(&endpoint.frontend).and_then(|g| g.service.clone());
+            let service = self
+                .groups
+                .get(&endpoint.frontend)
+                .and_then(|g| g.service.clone());
             let until = life.deadline.unwrap_or(life.since);
-            let hold = holds.entry(endpoint.frontend).or_insert(Hold { service, until });
+            let hold = holds
+                .entry(endpoint.frontend)
+                .or_insert(Hold { service, until });
             hold.until = hold.until.max(until);
         }
         holds
@@ -190,10 +218,16 @@ impl Drains {
     /// What must survive a restart, in order.
     pub fn export(&self) -> Vec<DrainRecord> {
         let latest = self.groups.iter().flat_map(|(key, group)| {
-            group.tracks.iter().map(|(address, track)| (name(*key, *address, track), track))
+            group
+                .tracks
+                .iter()
+                .map(|(address, track)| (name(*key, *address, track), track))
         });
         let past = self.past.iter().map(|(endpoint, track)| (*endpoint, track));
-        latest.chain(past).map(|(endpoint, track)| DrainRecord::of(endpoint, track)).collect()
+        latest
+            .chain(past)
+            .map(|(endpoint, track)| DrainRecord::of(endpoint, track))
+            .collect()
     }
 
     /// Takes over from the agent before. To be called before the first snapshot; a life that is
@@ -202,10 +236,17 @@ impl Drains {
         let mut records: Vec<_> = records.into_iter().collect();
         records.sort_by_key(|record| record.endpoint);
         for record in records {
-            let EndpointRef { frontend, address, incarnation } = record.endpoint;
+            let EndpointRef {
+                frontend,
+                address,
+                incarnation,
+            } = record.endpoint;
             self.last_incarnation = self.last_incarnation.max(incarnation);
             let tracks = &mut self.groups.entry(frontend).or_default().tracks;
-            if tracks.get(&address).is_some_and(|known| known.incarnation >= incarnation) {
+            if tracks
+                .get(&address)
+                .is_some_and(|known| known.incarnation >= incarnation)
+            {
                 continue;
             }
             let track = record.track(now);
@@ -236,7 +277,10 @@ impl Drains {
         let listing = Listing::from(endpoint);
         let uid = endpoint.uid.as_deref().map(PodId::of);
         let generation = self.generation;
-        let known = self.groups.get_mut(&key).and_then(|group| group.tracks.get_mut(&address));
+        let known = self
+            .groups
+            .get_mut(&key)
+            .and_then(|group| group.tracks.get_mut(&address));
         let Some(track) = known else {
             let track = Track::new(0, listing, uid, cap, now);
             return self.begin(key, address, track, now, effects);
@@ -275,7 +319,12 @@ impl Drains {
         track.entered = now;
         (track.state, track.cause, track.deadline) = track.judge(self.settings);
         let endpoint = name(key, address, &track);
-        effects.push(Effect::State { endpoint, from: None, to: track.state, cause: track.cause });
+        effects.push(Effect::State {
+            endpoint,
+            from: None,
+            to: track.state,
+            cause: track.cause,
+        });
         if let Some(at) = track.deadline {
             self.deadlines.insert((at, key, address));
         }
@@ -294,8 +343,12 @@ impl Drains {
         effects: &mut Vec<Effect>,
         change: impl FnOnce(&mut Track),
     ) {
-        let Some(group) = self.groups.get_mut(&key) else { return };
-        let Some(track) = group.tracks.get_mut(&address) else { return };
+        let Some(group) = self.groups.get_mut(&key) else {
+            return;
+        };
+        let Some(track) = group.tracks.get_mut(&address) else {
+            return;
+        };
         let before = track.lifecycle(key.protocol);
         change(track);
         if track.gone() {
@@ -327,7 +380,9 @@ impl Drains {
         now: Duration,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(group) = self.groups.get_mut(&key) else { return };
+        let Some(group) = self.groups.get_mut(&key) else {
+            return;
+        };
         let Some(track) = group.tracks.get_mut(&address).filter(|track| !track.gone()) else {
             return;
         };
@@ -336,7 +391,12 @@ impl Drains {
             self.deadlines.remove(&(at, key, address));
         }
         track.end(cause, now);
-        tell(name(key, address, track), before, track.lifecycle(key.protocol), effects);
+        tell(
+            name(key, address, track),
+            before,
+            track.lifecycle(key.protocol),
+            effects,
+        );
     }
 
     /// What the snapshot does not list has vanished.
@@ -359,17 +419,24 @@ impl Drains {
             });
         }
         self.groups.retain(|_, group| {
-            group.tracks.retain(|_, track| !(track.forgotten && track.vanished.is_some()));
+            group
+                .tracks
+                .retain(|_, track| !(track.forgotten && track.vanished.is_some()));
             group.wanted || !group.tracks.is_empty()
         });
     }
 
     /// Ends what is overdue.
     fn settle(&mut self, now: Duration, effects: &mut Vec<Effect>) {
-        while let Some(&(_, key, address)) =
-            self.deadlines.first().filter(|(at, ..)| self.settled && *at <= now)
+        while let Some(&(_, key, address)) = self
+            .deadlines
+            .first()
+            .filter(|(at, ..)| self.settled && *at <= now)
         {
-            let seen = self.groups.get(&key).and_then(|group| group.tracks.get(&address));
+            let seen = self
+                .groups
+                .get(&key)
+                .and_then(|group| group.tracks.get(&address));
             let cause = match seen {
                 Some(track) if track.seen_gone && track.vanished.is_some() => Cause::SeenGone,
                 Some(_) | None => Cause::Deadline,
@@ -390,24 +457,45 @@ impl Drains {
     }
 
     fn drop_if_empty(&mut self, key: FrontendKey) {
-        if self.groups.get(&key).is_some_and(|g| !g.wanted && g.tracks.is_empty()) {
+        if self
+            .groups
+            .get(&key)
+            .is_some_and(|g| !g.wanted && g.tracks.is_empty())
+        {
             self.groups.remove(&key);
         }
     }
 }
 
 fn name(frontend: FrontendKey, address: SocketAddr, track: &Track) -> EndpointRef {
-    EndpointRef { frontend, address, incarnation: track.incarnation }
+    EndpointRef {
+        frontend,
+        address,
+        incarnation: track.incarnation,
+    }
 }
 
 /// The edge between two levels.
 fn tell(endpoint: EndpointRef, before: Lifecycle, after: Lifecycle, effects: &mut Vec<Effect>) {
-    let Lifecycle { state: to, new_connections, cause, .. } = after;
+    let Lifecycle {
+        state: to,
+        new_connections,
+        cause,
+        ..
+    } = after;
     if before.state != to {
-        effects.push(Effect::State { endpoint, from: Some(before.state), to, cause });
+        effects.push(Effect::State {
+            endpoint,
+            from: Some(before.state),
+            to,
+            cause,
+        });
     }
     if before.new_connections != new_connections {
-        effects.push(Effect::Selection { endpoint, new_connections });
+        effects.push(Effect::Selection {
+            endpoint,
+            new_connections,
+        });
     }
     if before.flows != after.flows {
         match (endpoint.frontend.protocol, after.flows) {

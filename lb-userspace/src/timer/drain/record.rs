@@ -77,7 +77,11 @@ impl DrainRecord {
 
     /// Key and value in map `drains`.
     pub fn to_map(&self) -> Result<(DrainKey<V4>, DrainValue), RecordError> {
-        let EndpointRef { frontend, address, incarnation } = self.endpoint;
+        let EndpointRef {
+            frontend,
+            address,
+            incarnation,
+        } = self.endpoint;
         let key = DrainKey {
             frontend: abi::FrontendKey {
                 address: v4(frontend.address)?,
@@ -90,7 +94,9 @@ impl DrainRecord {
             zero: 0,
             incarnation,
         };
-        let cap_ms = self.cap.map(|cap| u32::try_from(cap.as_millis()).unwrap_or(u32::MAX));
+        let cap_ms = self
+            .cap
+            .map(|cap| u32::try_from(cap.as_millis()).unwrap_or(u32::MAX));
         let value = DrainValue {
             since: nanos(self.since),
             deadline: self.deadline.map_or(0, nanos),
@@ -146,12 +152,22 @@ impl DrainRecord {
 
     pub(super) fn of(endpoint: EndpointRef, track: &Track) -> Self {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
-        let Listing { ready: _, serving, terminating, selected, local } = track.listing;
+        let Listing {
+            ready: _,
+            serving,
+            terminating,
+            selected,
+            local,
+        } = track.listing;
         Self {
             endpoint,
             state: track.state,
             since: track.anchor.unwrap_or(track.entered),
-            deadline: if track.gone() { Some(track.entered) } else { track.deadline },
+            deadline: if track.gone() {
+                Some(track.entered)
+            } else {
+                track.deadline
+            },
             vanished: track.vanished,
             uid: track.uid,
             cap: track.cap,
@@ -189,7 +205,11 @@ impl DrainRecord {
             generation: 0,
             state: self.state,
             cause: Cause::Restored,
-            entered: if gone { self.deadline.unwrap_or(since).min(now) } else { since },
+            entered: if gone {
+                self.deadline.unwrap_or(since).min(now)
+            } else {
+                since
+            },
             deadline: self.deadline.filter(|_| !gone),
         }
     }

@@ -56,7 +56,11 @@ fn snapshot(
         .zip(pods)
         .filter_map(|(last, entry)| {
             let (says, uid_number) = (*entry)?;
-            Some((last, says, Some(uid(uid_number)).filter(|uid| !uid.is_empty())))
+            Some((
+                last,
+                says,
+                Some(uid(uid_number)).filter(|uid| !uid.is_empty()),
+            ))
         })
         .collect();
     let mut snapshot = Snapshot::empty();
@@ -71,7 +75,11 @@ fn snapshot(
 /// Plays one event at `now`; returns the time after it.
 fn play(d: &mut Drains, event: &Event, cap: Option<u64>, now: u64, out: &mut Vec<Effect>) -> u64 {
     match event {
-        Event::List { complete, service, pods } => {
+        Event::List {
+            complete,
+            service,
+            pods,
+        } => {
             out.extend(d.observe(&snapshot(*complete, *service, pods, cap), at(now)));
             now
         }
@@ -108,7 +116,11 @@ fn over_the_pinned_map(d: &Drains) -> Vec<DrainRecord> {
 fn outcome(d: &Drains) -> BTreeMap<EndpointRef, Lifecycle> {
     d.iter()
         .map(|(endpoint, life)| {
-            let shown = Lifecycle { since: Duration::ZERO, cause: super::Cause::Restored, ..life };
+            let shown = Lifecycle {
+                since: Duration::ZERO,
+                cause: super::Cause::Restored,
+                ..life
+            };
             (endpoint, shown)
         })
         .collect()

@@ -14,7 +14,11 @@ const B: Option<&str> = Some("pod-b");
 
 fn expect(drains: &Drains, last: u8, state: EndpointState, deadline: Option<u64>) {
     let (_, life) = life(drains, TCP, last);
-    assert_eq!((life.state, life.deadline), (state, deadline.map(at)), "{life:?}");
+    assert_eq!(
+        (life.state, life.deadline),
+        (state, deadline.map(at)),
+        "{life:?}"
+    );
 }
 
 fn resets(effects: &[Effect]) -> Vec<EndpointRef> {
@@ -29,13 +33,22 @@ fn resets(effects: &[Effect]) -> Vec<EndpointRef> {
 }
 
 fn moves(effects: &[Effect]) -> usize {
-    effects.iter().filter(|effect| matches!(effect, Effect::MoveUdp { .. })).count()
+    effects
+        .iter()
+        .filter(|effect| matches!(effect, Effect::MoveUdp { .. }))
+        .count()
 }
 
 #[test]
 fn ready_is_active_also_when_terminating() {
     let mut d = drains();
-    d.observe(&tcp(Some(10), &[(1, Says::Ready, A), (2, Says::ReadyTerminating, B)]), at(0));
+    d.observe(
+        &tcp(
+            Some(10),
+            &[(1, Says::Ready, A), (2, Says::ReadyTerminating, B)],
+        ),
+        at(0),
+    );
     expect(&d, 1, EndpointState::Active, None);
     expect(&d, 2, EndpointState::Active, None);
     assert!(d.handle_timeout(at(100_000)).is_empty(), "nothing is due");
@@ -56,7 +69,13 @@ fn not_ready_keeps_its_flows_for_ever() {
 #[test]
 fn terminating_has_no_deadline_of_its_own() {
     let mut d = drains();
-    d.observe(&tcp(None, &[(1, Says::TerminatingServing, A), (2, Says::Ready, B)]), at(0));
+    d.observe(
+        &tcp(
+            None,
+            &[(1, Says::TerminatingServing, A), (2, Says::Ready, B)],
+        ),
+        at(0),
+    );
     expect(&d, 1, EndpointState::Draining, None);
     assert!(!life(&d, TCP, 1).1.new_connections);
     assert_eq!(d.poll_timeout(), None);
@@ -73,7 +92,10 @@ fn the_annotation_caps_terminating_from_when_it_was_first_seen() {
     assert_eq!(resets(&d.handle_timeout(at(30))).len(), 1);
     expect(&d, 1, EndpointState::Gone, None);
     // Listed still, and told again and again: it stays gone, as one life.
-    assert!(d.observe(&tcp(Some(30), &[(1, Says::Terminating, A)]), at(31)).is_empty());
+    assert!(
+        d.observe(&tcp(Some(30), &[(1, Says::Terminating, A)]), at(31))
+            .is_empty()
+    );
     assert_eq!(d.iter().count(), 1);
 }
 
@@ -116,14 +138,27 @@ fn vanished_after_terminating_has_five_seconds_within_the_cap() {
 fn a_pod_seen_gone_ends_at_once_in_either_order() {
     for sight_first in [false, true] {
         let mut d = drains();
-        d.observe(&tcp(None, &[(1, Says::Ready, A), (2, Says::Ready, B)]), at(0));
+        d.observe(
+            &tcp(None, &[(1, Says::Ready, A), (2, Says::Ready, B)]),
+            at(0),
+        );
         let gone = PodSight::Gone(pod(1).ip());
         let listed_without = tcp(None, &[(2, Says::Ready, B)]);
         let effects = if sight_first {
             let effects = d.sight(gone, at(1));
             let (endpoint, life) = life(&d, TCP, 1);
-            assert_eq!(life.state, EndpointState::Active, "the slices still say ready");
-            assert_eq!(effects, [Effect::Selection { endpoint, new_connections: false }]);
+            assert_eq!(
+                life.state,
+                EndpointState::Active,
+                "the slices still say ready"
+            );
+            assert_eq!(
+                effects,
+                [Effect::Selection {
+                    endpoint,
+                    new_connections: false
+                }]
+            );
             d.observe(&listed_without, at(2))
         } else {
             d.observe(&listed_without, at(1));
@@ -131,7 +166,10 @@ fn a_pod_seen_gone_ends_at_once_in_either_order() {
         };
         assert_eq!(resets(&effects).len(), 1, "sight first: {sight_first}");
         let (_, life) = life(&d, TCP, 1);
-        assert_eq!((life.state, life.cause), (EndpointState::Gone, Cause::SeenGone));
+        assert_eq!(
+            (life.state, life.cause),
+            (EndpointState::Gone, Cause::SeenGone)
+        );
         expect(&d, 2, EndpointState::Active, None);
     }
 }
@@ -161,9 +199,15 @@ fn suspicion_asks_for_a_probe_and_changes_nothing() {
     let mut d = drains();
     d.observe(&tcp(None, &[(1, Says::Ready, A)]), at(0));
     let address = pod(1).ip();
-    assert_eq!(d.sight(PodSight::Suspect(address), at(1)), [Effect::Probe { address }]);
+    assert_eq!(
+        d.sight(PodSight::Suspect(address), at(1)),
+        [Effect::Probe { address }]
+    );
     assert!(life(&d, TCP, 1).1.new_connections);
-    assert!(d.sight(PodSight::Suspect(pod(9).ip()), at(1)).is_empty(), "nobody's address");
+    assert!(
+        d.sight(PodSight::Suspect(pod(9).ip()), at(1)).is_empty(),
+        "nobody's address"
+    );
 }
 
 #[test]
@@ -175,7 +219,10 @@ fn coming_back_in_time_is_as_if_nothing_happened() {
     let effects = d.observe(&both, at(59));
     assert!(resets(&effects).is_empty());
     let (endpoint, life) = life(&d, TCP, 1);
-    assert_eq!((endpoint.incarnation, life.state), (1, EndpointState::Active));
+    assert_eq!(
+        (endpoint.incarnation, life.state),
+        (1, EndpointState::Active)
+    );
     assert!(d.handle_timeout(at(500)).is_empty());
     // A later vanishing starts anew.
     d.observe(&tcp(None, &[(2, Says::Ready, B)]), at(500));
@@ -189,8 +236,14 @@ fn coming_back_too_late_is_another_life() {
     d.observe(&tcp(None, &[]), at(1));
     assert_eq!(resets(&d.handle_timeout(at(61))).len(), 1);
     d.observe(&tcp(None, &[(1, Says::Ready, A)]), at(62));
-    let lives: Vec<_> = d.iter().map(|(e, life)| (e.incarnation, life.state)).collect();
-    assert_eq!(lives, [(2, EndpointState::Active), (1, EndpointState::Gone)]);
+    let lives: Vec<_> = d
+        .iter()
+        .map(|(e, life)| (e.incarnation, life.state))
+        .collect();
+    assert_eq!(
+        lives,
+        [(2, EndpointState::Active), (1, EndpointState::Gone)]
+    );
 }
 
 #[test]
@@ -215,9 +268,16 @@ fn another_pod_while_the_old_one_drains() {
     let mut d = drains();
     d.observe(&tcp(None, &[(1, Says::Terminating, A)]), at(0));
     d.observe(&tcp(None, &[]), at(1));
-    assert_eq!(resets(&d.observe(&tcp(None, &[(1, Says::Unready, B)]), at(2))).len(), 1);
+    assert_eq!(
+        resets(&d.observe(&tcp(None, &[(1, Says::Unready, B)]), at(2))).len(),
+        1
+    );
     expect(&d, 1, EndpointState::Unready, None);
-    assert_eq!(d.poll_timeout(), None, "the old deadline went with the old pod");
+    assert_eq!(
+        d.poll_timeout(),
+        None,
+        "the old deadline went with the old pod"
+    );
 }
 
 #[test]
@@ -227,7 +287,10 @@ fn an_unknown_uid_proves_nothing() {
         let effects = d.observe(&tcp(None, &[(1, Says::Ready, uid)]), at(second));
         assert!(resets(&effects).is_empty());
     }
-    assert_eq!(resets(&d.observe(&tcp(None, &[(1, Says::Ready, B)]), at(4))).len(), 1);
+    assert_eq!(
+        resets(&d.observe(&tcp(None, &[(1, Says::Ready, B)]), at(4))).len(),
+        1
+    );
 }
 
 #[test]
@@ -242,14 +305,21 @@ fn a_stale_sighting_does_not_block_the_next_pod() {
 #[test]
 fn a_deleted_service_drains_and_its_frontend_is_held() {
     let mut d = drains();
-    d.observe(&tcp(Some(20), &[(1, Says::Ready, A), (2, Says::Ready, B)]), at(0));
+    d.observe(
+        &tcp(Some(20), &[(1, Says::Ready, A), (2, Says::Ready, B)]),
+        at(0),
+    );
     assert!(d.holds().is_empty());
     d.observe(&Snapshot::empty().0, at(5));
     expect(&d, 1, EndpointState::Draining, Some(25));
     let holds = d.holds();
     assert_eq!(holds[&key(TCP)].until, at(25));
     assert_eq!(
-        holds[&key(TCP)].service.as_ref().map(ToString::to_string).as_deref(),
+        holds[&key(TCP)]
+            .service
+            .as_ref()
+            .map(ToString::to_string)
+            .as_deref(),
         Some("shop/web")
     );
     assert_eq!(resets(&d.handle_timeout(at(25))).len(), 2);
@@ -265,8 +335,16 @@ fn a_deleted_service_drains_and_its_frontend_is_held() {
 fn a_changed_vip_is_a_vanishing_there_and_a_life_here() {
     let mut d = drains();
     d.observe(&tcp(None, &[(1, Says::Ready, A)]), at(0));
-    let other = FrontendKey { address: [192, 0, 2, 11].into(), ..key(TCP) };
-    d.observe(&Snapshot::empty().with(other, None, &[(1, Says::Ready, A)]).0, at(1));
+    let other = FrontendKey {
+        address: [192, 0, 2, 11].into(),
+        ..key(TCP)
+    };
+    d.observe(
+        &Snapshot::empty()
+            .with(other, None, &[(1, Says::Ready, A)])
+            .0,
+        at(1),
+    );
     expect(&d, 1, EndpointState::Draining, Some(61));
     let (_, life) = d.current(&other, pod(1)).expect("listed");
     assert_eq!(life.state, EndpointState::Active);
@@ -288,10 +366,22 @@ fn udp_moves_when_neither_ready_nor_serving_or_vanished() {
     ] {
         let mut d = drains();
         d.observe(&udp(&[(1, Says::Ready, A)]), at(0));
-        assert_eq!(moves(&d.observe(&udp(&[(1, says, A)]), at(1))), moved, "{says:?}");
-        assert_eq!(moves(&d.observe(&udp(&[]), at(2))), 1 - moved, "vanished after {says:?}");
+        assert_eq!(
+            moves(&d.observe(&udp(&[(1, says, A)]), at(1))),
+            moved,
+            "{says:?}"
+        );
+        assert_eq!(
+            moves(&d.observe(&udp(&[]), at(2))),
+            1 - moved,
+            "vanished after {says:?}"
+        );
         let effects = d.handle_timeout(at(1000));
-        assert_eq!((moves(&effects), resets(&effects).len()), (0, 0), "moved once, never reset");
+        assert_eq!(
+            (moves(&effects), resets(&effects).len()),
+            (0, 0),
+            "moved once, never reset"
+        );
         assert_eq!(life(&d, UDP, 1).1.flows, Flows::Move);
     }
 }
@@ -307,7 +397,11 @@ fn a_deadline_follows_the_annotation() {
     expect(&d, 1, EndpointState::Draining, Some(20));
     d.observe(&tcp(None, &pods), at(12));
     expect(&d, 1, EndpointState::Draining, None);
-    assert_eq!(resets(&d.observe(&tcp(Some(5), &pods), at(13))).len(), 1, "overdue already");
+    assert_eq!(
+        resets(&d.observe(&tcp(Some(5), &pods), at(13))).len(),
+        1,
+        "overdue already"
+    );
 }
 
 #[test]
@@ -316,7 +410,10 @@ fn a_cap_does_not_revive_what_it_cut_but_health_does() {
     d.observe(&tcp(Some(5), &[(1, Says::TerminatingServing, A)]), at(0));
     d.handle_timeout(at(5));
     d.observe(&tcp(Some(5), &[]), at(6));
-    assert!(d.observe(&tcp(Some(5), &[(1, Says::Terminating, A)]), at(7)).is_empty());
+    assert!(
+        d.observe(&tcp(Some(5), &[(1, Says::Terminating, A)]), at(7))
+            .is_empty()
+    );
     expect(&d, 1, EndpointState::Gone, None);
     d.observe(&tcp(Some(5), &[(1, Says::Ready, A)]), at(8));
     expect(&d, 1, EndpointState::Active, None);
@@ -341,10 +438,20 @@ fn forgetting_a_listed_end_does_not_revive_it() {
 fn nothing_vanishes_and_nothing_ends_before_the_first_complete_listing() {
     let mut d = drains();
     d.observe(
-        &tcp(None, &[(1, Says::Ready, A), (2, Says::Ready, B), (3, Says::Ready, None)]),
+        &tcp(
+            None,
+            &[
+                (1, Says::Ready, A),
+                (2, Says::Ready, B),
+                (3, Says::Ready, None),
+            ],
+        ),
         at(0),
     );
-    d.observe(&tcp(None, &[(1, Says::Ready, A), (3, Says::Ready, None)]), at(1));
+    d.observe(
+        &tcp(None, &[(1, Says::Ready, A), (3, Says::Ready, None)]),
+        at(1),
+    );
     let records = d.export();
     // The agent was away past pod 2's deadline; pod 3 went meanwhile.
     let mut d = drains();
@@ -375,12 +482,25 @@ fn a_pod_replaced_while_the_agent_was_away_is_another_life() {
 
 #[test]
 fn an_endpoint_without_a_record_is_taken_as_it_is_found() {
-    let endpoint = EndpointRef { frontend: key(TCP), address: pod(1), incarnation: 7 };
+    let endpoint = EndpointRef {
+        frontend: key(TCP),
+        address: pod(1),
+        incarnation: 7,
+    };
     let mut d = drains();
-    d.import([DrainRecord::of_unrecorded(endpoint, Via::Local, at(0))], at(0));
-    assert!(d.observe(&tcp(None, &[(1, Says::Ready, A)]), at(1)).is_empty());
+    d.import(
+        [DrainRecord::of_unrecorded(endpoint, Via::Local, at(0))],
+        at(0),
+    );
+    assert!(
+        d.observe(&tcp(None, &[(1, Says::Ready, A)]), at(1))
+            .is_empty()
+    );
     assert_eq!(life(&d, TCP, 1).0, endpoint);
-    assert_eq!(resets(&d.observe(&tcp(None, &[(1, Says::Ready, B)]), at(2))), [endpoint]);
+    assert_eq!(
+        resets(&d.observe(&tcp(None, &[(1, Says::Ready, B)]), at(2))),
+        [endpoint]
+    );
 }
 
 #[test]
@@ -392,6 +512,13 @@ fn a_map_entry_says_what_the_record_says() {
     assert_eq!(DrainRecord::from_map(&map_key, &value), Ok(record));
     assert_eq!(value.deadline, 1_030_000_000_000);
     assert_eq!((value.state, value.cap_ms), (2, 30_000));
-    let six = EndpointRef { address: ([0, 0, 0, 0, 0, 0, 0, 1], 80).into(), ..record.endpoint };
-    assert!(DrainRecord::of_unrecorded(six, Via::Nat, Duration::ZERO).to_map().is_err());
+    let six = EndpointRef {
+        address: ([0, 0, 0, 0, 0, 0, 0, 1], 80).into(),
+        ..record.endpoint
+    };
+    assert!(
+        DrainRecord::of_unrecorded(six, Via::Nat, Duration::ZERO)
+            .to_map()
+            .is_err()
+    );
 }

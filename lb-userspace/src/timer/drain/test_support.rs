@@ -16,7 +16,11 @@ pub(super) fn at(seconds: u64) -> Duration {
 }
 
 pub(super) fn key(protocol: Protocol) -> FrontendKey {
-    FrontendKey { address: IpAddr::from([192, 0, 2, 10]), port: 80, protocol }
+    FrontendKey {
+        address: IpAddr::from([192, 0, 2, 10]),
+        port: 80,
+        protocol,
+    }
 }
 
 pub(super) fn pod(last: u8) -> SocketAddr {
@@ -53,7 +57,10 @@ impl Says {
     }
 
     pub(super) fn terminating(self) -> bool {
-        matches!(self, Self::ReadyTerminating | Self::Terminating | Self::TerminatingServing)
+        matches!(
+            self,
+            Self::ReadyTerminating | Self::Terminating | Self::TerminatingServing
+        )
     }
 }
 
@@ -62,7 +69,10 @@ pub(super) struct Snapshot(pub(super) Desired);
 impl Snapshot {
     /// A complete snapshot without a frontend.
     pub(super) fn empty() -> Self {
-        Self(Desired { complete: true, ..Desired::default() })
+        Self(Desired {
+            complete: true,
+            ..Desired::default()
+        })
     }
 
     pub(super) fn incomplete(mut self) -> Self {
@@ -97,7 +107,10 @@ impl Snapshot {
             })
             .collect();
         let frontend_data = Frontend {
-            service: ObjectName { namespace: "shop".into(), name: "web".into() },
+            service: ObjectName {
+                namespace: "shop".into(),
+                name: "web".into(),
+            },
             port_name: String::new(),
             policy: Policy::Cluster,
             verdict: FrontendVerdict::Forward,
@@ -127,5 +140,7 @@ pub(super) fn drains() -> Drains {
 
 /// The latest life of a pod behind the frontend of `protocol`.
 pub(super) fn life(drains: &Drains, protocol: Protocol, last: u8) -> (EndpointRef, Lifecycle) {
-    drains.current(&key(protocol), pod(last)).expect("endpoint is known")
+    drains
+        .current(&key(protocol), pod(last))
+        .expect("endpoint is known")
 }

@@ -12,7 +12,10 @@ use super::effect::{Cause, Flows, Lifecycle, PodId};
 
 /// What the slices said when they last listed it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "independent conditions of the API, by name")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent conditions of the API, by name"
+)]
 pub(super) struct Listing {
     pub(super) ready: bool,
     pub(super) serving: bool,
