@@ -16,8 +16,4 @@ pub use machine::{DrainSettings, Drains};
 pub use record::{DrainRecord, RecordError};
 
 #[cfg(test)]
-mod test_properties;
-#[cfg(test)]
-mod test_rows;
-#[cfg(test)]
-mod test_support;
+mod tests;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::desired::{EndpointState, FrontendKey, Protocol, Via};
 
-use super::test_support::{Says, Snapshot, at, drains, key, life, pod, tcp, udp};
-use super::{Cause, DrainRecord, Drains, Effect, EndpointRef, Flows, PodSight};
+use super::super::{Cause, DrainRecord, Drains, Effect, EndpointRef, Flows, PodSight};
+use super::support::{Says, Snapshot, at, drains, key, life, pod, tcp, udp};
 
 const TCP: Protocol = Protocol::Tcp;
 const UDP: Protocol = Protocol::Udp;

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use crate::desired::{Desired, EndpointState, Protocol};
 
-use super::test_support::{SAYS, Says, Snapshot, at, drains, key, pod};
-use super::{DrainRecord, Drains, Effect, EndpointRef, Lifecycle, PodSight};
+use super::super::{Cause, DrainRecord, Drains, Effect, EndpointRef, Lifecycle, PodSight};
+use super::support::{SAYS, Says, Snapshot, at, drains, key, pod};
 
 const PODS: u8 = 3;
 const CAP: u64 = 20;
@@ -118,7 +118,7 @@ fn outcome(d: &Drains) -> BTreeMap<EndpointRef, Lifecycle> {
         .map(|(endpoint, life)| {
             let shown = Lifecycle {
                 since: Duration::ZERO,
-                cause: super::Cause::Restored,
+                cause: Cause::Restored,
                 ..life
             };
             (endpoint, shown)

@@ -8,7 +8,7 @@ use crate::desired::{
     Protocol, Via,
 };
 
-use super::{DrainSettings, Drains, EndpointRef, Lifecycle};
+use super::super::{DrainSettings, Drains, EndpointRef, Lifecycle};
 
 /// Boot-clock second of a test; 0 is some time after boot.
 pub(super) fn at(seconds: u64) -> Duration {
