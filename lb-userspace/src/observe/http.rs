@@ -176,8 +176,8 @@ mod tests {
             let readiness = Readiness::of([]);
             let node = "n1".to_owned();
             sender.send_replace(Arc::new(StateSnapshot {
-                readiness,
                 node,
+                readiness,
                 ..Default::default()
             }));
             assert!(get(address, "/readyz", "*/*").starts_with("HTTP/1.0 200"));

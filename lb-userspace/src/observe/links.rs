@@ -62,7 +62,7 @@ pub fn xdp_links() -> Result<Vec<XdpLink>, LinkError> {
                 NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
                     links.extend(xdp(&link));
                 }
-                _ => {}
+                NetlinkPayload::Noop | NetlinkPayload::InnerMessage(_) | _ => {}
             }
         }
     }
@@ -100,7 +100,7 @@ fn mode_name(attached: XdpAttached) -> Option<&'static str> {
         XdpAttached::SocketBuffer => Some("generic"),
         XdpAttached::Hardware => Some("offload"),
         XdpAttached::Multiple => Some("several"),
-        _ => None,
+        XdpAttached::None | XdpAttached::Other(_) | _ => None,
     }
 }
 

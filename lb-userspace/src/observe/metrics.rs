@@ -174,6 +174,9 @@ fn gauge(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }
 
+/// One number of a counter.
+type Column = fn(&Counter) -> u64;
+
 /// The data plane's counters, read when asked.
 #[derive(Debug)]
 struct Packets {
@@ -198,7 +201,7 @@ impl Collector for Packets {
                 return Ok(());
             }
         };
-        let columns: [(&str, &str, fn(&Counter) -> u64); 2] = [
+        let columns: [(&str, &str, Column); 2] = [
             (
                 "packets",
                 "Packets by reason; see docs/reasons.md",

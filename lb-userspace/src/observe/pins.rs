@@ -168,7 +168,7 @@ impl PinnedMaps {
     pub fn conflicts(&self) -> Result<Vec<(V4, Conflict)>, PinError> {
         let mut found = Vec::new();
         self.read("conflicts", |key: &V4, value: &Conflict| {
-            found.push((*key, *value))
+            found.push((*key, *value));
         })?;
         found.sort_by_key(|(address, _)| *address);
         Ok(found)

@@ -10,6 +10,7 @@ mod effect;
 mod machine;
 mod record;
 mod track;
+mod view;
 
 pub use effect::{Cause, Effect, EndpointRef, Flows, Hold, Lifecycle, PodId, PodSight};
 pub use machine::{DrainSettings, Drains};
