@@ -8,6 +8,8 @@ pub mod cli {
     pub mod output;
     pub mod services;
     pub mod status;
+    #[cfg(test)]
+    mod tests;
 }
 pub mod desired;
 pub mod observe;
