@@ -60,6 +60,7 @@ pub const MAPS: &[MapName] = &[
     map("conflicts", Fill::Entries),
     map("counters", Fill::Fixed),
     map("dest_bitmap", Fill::Fixed),
+    map("draft", Fill::Fixed),
     map("drains", Fill::Entries),
     map("endpoints", Fill::Slots),
     map("flows", Fill::Entries),
