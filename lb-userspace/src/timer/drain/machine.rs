@@ -173,6 +173,10 @@ impl Drains {
             let track = Track::new(0, listing, uid, cap, now);
             return self.begin(key, address, track, now, effects);
         };
+        if track.says_the_same(listing, uid, cap) {
+            track.generation = generation;
+            return;
+        }
         if track.is_other_pod(uid) {
             let track = Track::new(0, listing, uid, cap, now);
             return self.begin(key, address, track, now, effects);

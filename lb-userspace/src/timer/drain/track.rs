@@ -101,6 +101,21 @@ impl Track {
         matches!((self.uid, uid), (Some(old), Some(new)) if old != new)
     }
 
+    /// Nothing new? Then most of a snapshot is done with at a glance.
+    pub(super) fn says_the_same(
+        &self,
+        listing: Listing,
+        uid: Option<PodId>,
+        cap: Option<Duration>,
+    ) -> bool {
+        !self.gone()
+            && self.vanished.is_none()
+            && self.cause != Cause::Restored
+            && self.listing == listing
+            && self.cap == cap
+            && (uid.is_none() || self.uid == uid)
+    }
+
     /// Takes a listing as the latest word.
     pub(super) fn list(
         &mut self,
