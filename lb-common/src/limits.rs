@@ -24,6 +24,8 @@ pub const AFFINITY: usize = 65_536;
 pub const SOURCE_RANGES: usize = 65_536;
 /// Addresses somebody else has claimed.
 pub const CONFLICTS: usize = 256;
+/// Endpoints whose draining survives a restart of the agent.
+pub const DRAINS: usize = 8_192;
 /// Bits of the destination bitmap.
 pub const BITMAP_BITS: u32 = 16;
 /// Candidates a connection may be offered to.
@@ -88,8 +90,10 @@ mod tests {
             + map::<FrontendKey<V4>, Frontend>(FRONTENDS)
             + map::<V4, Vip>(VIPS)
             + map::<AffinityKey<V4>, Affinity>(AFFINITY)
+            + map::<DrainKey<V4>, DrainValue>(DRAINS)
             + ENDPOINTS * size_of::<Endpoint<V4>>()
             + ENDPOINTS * size_of::<Health>()
+            + ENDPOINTS * size_of::<u32>()
             + TABLE_ELEMENTS * 64
             + (1 << BITMAP_BITS) / 8
             + SOURCE_RANGES * 96;

@@ -6,7 +6,9 @@ pub mod desired;
 pub mod load;
 pub mod model;
 pub mod netlink;
+pub mod observe;
 pub mod plan;
+pub mod timer;
 pub mod watch;
 
 #[cfg(test)]

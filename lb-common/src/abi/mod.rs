@@ -4,11 +4,16 @@
 //! A change of a layout here is a change of [`SCHEMA`], which is part of the pin path.
 
 mod config;
+mod drain;
 mod flow;
 mod frontend;
 pub mod pod;
 
 pub use config::{Config, LINK_GENERIC, LINK_NONE, LINK_VIRTUAL, Link};
+pub use drain::{
+    DRAIN_CAPPED, DRAIN_FORGOTTEN, DRAIN_LOCAL, DRAIN_SEEN_GONE, DRAIN_SELECTED, DRAIN_SERVING,
+    DRAIN_TERMINATING, DrainKey, DrainState, DrainValue,
+};
 pub use flow::{
     Answered, Flow, FlowKey, HANDSHAKE_ANSWERED, Handshake, Kind, Reverse, STATE_FIN_CLIENT,
     STATE_FIN_ENDPOINT, STATE_GONE, STATE_PARTIAL, STATE_REOPENED, STATE_RST,

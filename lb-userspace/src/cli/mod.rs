@@ -1,8 +1,17 @@
 //! The command line: one file per subcommand, nothing but arguments and printing.
 
+use std::io::Write;
+
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub mod endpoints;
+pub mod flows;
+pub mod output;
 pub mod plan;
+pub mod services;
+pub mod status;
+#[cfg(test)]
+mod tests;
 
 /// L4 load balancer for Kubernetes and plain machines, in XDP.
 #[derive(Debug, Parser)]
@@ -18,6 +27,14 @@ pub struct Cli {
 pub enum Command {
     /// Show what a node would do with these manifests; needs no rights and changes nothing.
     Plan(plan::PlanArgs),
+    /// Show what is attached, how full the maps are and what packets met.
+    Status(status::Args),
+    /// List the frontends in the kernel's maps.
+    Services(services::Args),
+    /// List the endpoints in the kernel's maps.
+    Endpoints(endpoints::Args),
+    /// List flows.
+    Flows(flows::Args),
 }
 
 /// How results are printed.
@@ -35,8 +52,14 @@ pub enum Output {
 impl Cli {
     /// Runs the subcommand.
     pub fn run(&self) -> anyhow::Result<()> {
-        match &self.command {
-            Command::Plan(args) => plan::run(args),
-        }
+        let shown = match &self.command {
+            Command::Plan(args) => return plan::run(args),
+            Command::Status(args) => status::run(args),
+            Command::Services(args) => services::run(args),
+            Command::Endpoints(args) => endpoints::run(args),
+            Command::Flows(args) => flows::run(args),
+        }?;
+        writeln!(std::io::stdout().lock(), "{shown}")?;
+        Ok(())
     }
 }

@@ -1,0 +1,222 @@
+//! Reading whole maps, many entries per system call (BPF_MAP_LOOKUP_BATCH, Linux 5.6).
+//!
+//! Going from key to key costs two calls per entry and starts over when the last key vanished,
+//! which in a busy flow table may never end. Batches walk the buckets instead: an entry may be
+//! missed or new, none comes twice. Read-only, and the only file here that talks to the
+//! kernel without aya.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _};
+
+use aya::Pod;
+use aya::maps::{MapData, MapError};
+use thiserror::Error;
+
+/// Why a map cannot be read.
+#[derive(Debug, Error)]
+pub enum BatchError {
+    /// The map's keys or values have another size.
+    #[error(
+        "keys of {keys} and values of {values} bytes, expected {expected_keys} and {expected_values}: another version's map"
+    )]
+    Layout {
+        /// Of the map.
+        keys: usize,
+        /// Of the map.
+        values: usize,
+        /// Of the reader.
+        expected_keys: usize,
+        /// Of the reader.
+        expected_values: usize,
+    },
+    /// The map's description could not be read.
+    #[error(transparent)]
+    Info(#[from] MapError),
+    /// The kernel refused.
+    #[error("BPF_MAP_LOOKUP_BATCH: {0}")]
+    Lookup(#[source] io::Error),
+}
+
+/// First batch; doubled when a hash bucket holds more.
+const ENTRIES: usize = 4096;
+/// Room for the kernel's place mark: a bucket number or a key.
+const MARK: usize = 64;
+const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
+
+/// `union bpf_attr`, as the batch commands read it (include/uapi/linux/bpf.h).
+#[repr(C)]
+#[derive(Default)]
+struct Attr {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    elem_flags: u64,
+    flags: u64,
+}
+
+/// Calls `visit` for every entry of a hash, LRU hash, array or LPM map (not per-CPU).
+pub fn for_each<K: Pod, V: Pod>(
+    map: &MapData,
+    mut visit: impl FnMut(&K, &V),
+) -> Result<(), BatchError> {
+    let (keys, values) = sizes(map)?;
+    let (expected_keys, expected_values) = (size_of::<K>(), size_of::<V>());
+    if (keys, values) != (expected_keys, expected_values) {
+        return Err(BatchError::Layout {
+            keys,
+            values,
+            expected_keys,
+            expected_values,
+        });
+    }
+    raw(map, keys, values, |key, value| {
+        // SAFETY: both slices have the type's size (checked above), and a Pod accepts every
+        // bit pattern; unaligned reads ask for no more.
+        let (key, value) = unsafe {
+            (
+                key.as_ptr().cast::<K>().read_unaligned(),
+                value.as_ptr().cast::<V>().read_unaligned(),
+            )
+        };
+        visit(&key, &value);
+    })
+}
+
+/// Number of entries, whatever they are.
+pub fn count(map: &MapData) -> Result<u64, BatchError> {
+    let (keys, values) = sizes(map)?;
+    let mut entries = 0;
+    raw(map, keys, values, |_, _| entries += 1)?;
+    Ok(entries)
+}
+
+fn sizes(map: &MapData) -> Result<(usize, usize), BatchError> {
+    let info = map.info()?;
+    Ok((info.key_size() as usize, info.value_size() as usize))
+}
+
+fn raw(
+    map: &MapData,
+    key_size: usize,
+    value_size: usize,
+    mut visit: impl FnMut(&[u8], &[u8]),
+) -> Result<(), BatchError> {
+    let mut marks = [[0_u8; MARK]; 2];
+    let mut room = ENTRIES;
+    let mut keys = vec![0_u8; room * key_size];
+    let mut values = vec![0_u8; room * value_size];
+    let mut started = false;
+    loop {
+        let [from, to] = &mut marks;
+        let mut attr = Attr {
+            in_batch: if started { from.as_ptr() as u64 } else { 0 },
+            out_batch: to.as_mut_ptr() as u64,
+            keys: keys.as_mut_ptr() as u64,
+            values: values.as_mut_ptr() as u64,
+            count: u32::try_from(room).unwrap_or(u32::MAX),
+            map_fd: map.fd().as_fd().as_raw_fd().cast_unsigned(),
+            ..Attr::default()
+        };
+        let result = lookup(&mut attr);
+        let done = match result {
+            Ok(()) => false,
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => continue,
+            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && room < 1 << 20 => {
+                room *= 2;
+                keys.resize(room * key_size, 0);
+                values.resize(room * value_size, 0);
+                continue;
+            }
+            Err(error) => return Err(BatchError::Lookup(error)),
+        };
+        let found = (attr.count as usize).min(room);
+        let entries = keys
+            .chunks_exact(key_size)
+            .zip(values.chunks_exact(value_size));
+        entries
+            .take(found)
+            .for_each(|(key, value)| visit(key, value));
+        if done {
+            return Ok(());
+        }
+        marks.swap(0, 1);
+        started = true;
+    }
+}
+
+fn lookup(attr: &mut Attr) -> io::Result<()> {
+    let size = size_of::<Attr>();
+    // SAFETY: the attribute's pointers are to buffers that outlive the call, with room for
+    // `count` keys and values of the map's sizes and for a place mark (a u32, or a key: none
+    // of our keys comes near 64 bytes).
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_MAP_LOOKUP_BATCH,
+            std::ptr::from_mut(attr),
+            size,
+        )
+    };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use aya::maps::{Array, HashMap, MapData};
+
+    use super::*;
+
+    // aya keeps the file descriptor to itself, so a test pins and opens again.
+    fn reopen(name: &str, pin: impl FnOnce(&std::path::Path)) -> MapData {
+        let path = format!("/sys/fs/bpf/sluice-test-{name}-{}", std::process::id());
+        let path = std::path::Path::new(&path);
+        pin(path);
+        let data = MapData::from_pin(path).expect("pinned a moment ago");
+        std::fs::remove_file(path).expect("own pin");
+        data
+    }
+
+    #[test]
+    #[ignore = "needs the right to make maps"]
+    fn every_entry_of_a_hash_comes_once() {
+        let mut map: HashMap<MapData, u32, [u32; 3]> = HashMap::create(20_000, 0).expect("map");
+        for key in 0..15_000_u32 {
+            map.insert(key, [key, 1, 2], 0).expect("room");
+        }
+        let data = reopen("hash", |path| map.pin(path).expect("bpffs"));
+        let mut seen = BTreeMap::new();
+        for_each(&data, |key: &u32, value: &[u32; 3]| {
+            assert!(seen.insert(*key, *value).is_none(), "{key} twice");
+        })
+        .expect("readable");
+        assert_eq!(seen.len(), 15_000);
+        assert!(seen.iter().all(|(key, value)| *value == [*key, 1, 2]));
+        assert_eq!(count(&data).expect("readable"), 15_000);
+        let error = for_each(&data, |_: &u32, _: &u32| {}).expect_err("another layout");
+        assert!(matches!(error, BatchError::Layout { .. }));
+    }
+
+    #[test]
+    #[ignore = "needs the right to make maps"]
+    fn an_array_is_read_whole_and_an_empty_hash_is_empty() {
+        let mut array: Array<MapData, u32> = Array::create(10_000, 0).expect("map");
+        array.set(9_999, 7, 0).expect("last slot");
+        let data = reopen("array", |path| array.pin(path).expect("bpffs"));
+        let mut last = (0, 0);
+        for_each(&data, |key: &u32, value: &u32| last = (*key, *value)).expect("readable");
+        assert_eq!(last, (9_999, 7));
+        let empty: HashMap<MapData, u32, u32> = HashMap::create(16, 0).expect("map");
+        let data = reopen("empty", |path| empty.pin(path).expect("bpffs"));
+        assert_eq!(count(&data).expect("readable"), 0);
+    }
+}

@@ -1,0 +1,399 @@
+//! The machine: snapshots, sightings and time in; effects out.
+//!
+//! Every entry point updates facts first and settles what is overdue last, so that a sighting
+//! before the vanishing and one after it end alike. Nothing ends before the first complete
+//! snapshot: until then an endpoint that is not listed may merely not be listed *yet*.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use crate::desired::{Desired, Endpoint, EndpointState, FrontendKey, ObjectName, Protocol};
+
+use super::effect::{Cause, Effect, EndpointRef, Flows, Lifecycle, PodId, PodSight};
+use super::track::{Listing, Track};
+
+/// The two time-outs that are not a Service's own.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DrainSettings {
+    /// For an endpoint that vanished without a word, where its Service sets none.
+    pub drain_timeout: Duration,
+    /// For one that was terminating before it vanished.
+    pub terminated_grace: Duration,
+}
+
+impl Default for DrainSettings {
+    fn default() -> Self {
+        Self {
+            drain_timeout: Duration::from_mins(1),
+            terminated_grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// One frontend's endpoints, the latest life of each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Group {
+    pub(super) service: Option<ObjectName>,
+    /// Asked for by the last complete snapshot (or any since).
+    pub(super) wanted: bool,
+    pub(super) tracks: BTreeMap<SocketAddr, Track>,
+}
+
+/// Lives of all endpoints of all frontends. See the module's documentation.
+#[derive(Clone, Debug, Default)]
+pub struct Drains {
+    settings: DrainSettings,
+    pub(super) groups: BTreeMap<FrontendKey, Group>,
+    /// Lives that are over and whose address has begun another.
+    pub(super) past: BTreeMap<EndpointRef, Track>,
+    pub(super) deadlines: BTreeSet<(Duration, FrontendKey, SocketAddr)>,
+    pub(super) last_incarnation: u32,
+    generation: u64,
+    /// A complete snapshot was seen.
+    pub(super) settled: bool,
+}
+
+impl Drains {
+    /// Nothing known.
+    pub fn new(settings: DrainSettings) -> Self {
+        Self {
+            settings,
+            ..Self::default()
+        }
+    }
+
+    /// Takes a snapshot as the latest word. Only a complete one makes endpoints vanish.
+    pub fn observe(&mut self, desired: &Desired, now: Duration) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.generation += 1;
+        for (key, frontend) in &desired.frontends {
+            let group = self.groups.entry(*key).or_default();
+            group.wanted = true;
+            if group.service.as_ref() != Some(&frontend.service) {
+                group.service = Some(frontend.service.clone());
+            }
+            for endpoint in &frontend.endpoints {
+                self.list(*key, endpoint, frontend.drain_timeout, now, &mut effects);
+            }
+        }
+        if desired.complete {
+            self.settled = true;
+            self.sweep(desired, now, &mut effects);
+        }
+        self.settle(now, &mut effects);
+        effects
+    }
+
+    /// Takes a sighting of this node.
+    pub fn sight(&mut self, sight: PodSight, now: Duration) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let (address, seen_gone) = match sight {
+            PodSight::Suspect(address) => {
+                let alive = |key: &FrontendKey, at: &SocketAddr| {
+                    self.current(key, *at)
+                        .is_some_and(|(_, l)| l.state != EndpointState::Gone)
+                };
+                let known = self.lives_at(address).any(|(key, at)| alive(&key, &at));
+                return known
+                    .then_some(Effect::Probe { address })
+                    .into_iter()
+                    .collect();
+            }
+            PodSight::Gone(address) => (address, true),
+            PodSight::Alive(address) => (address, false),
+        };
+        let found: Vec<_> = self.lives_at(address).collect();
+        for (frontend, endpoint) in found {
+            self.change(frontend, endpoint, now, &mut effects, |track| {
+                track.seen_gone = seen_gone;
+            });
+        }
+        self.settle(now, &mut effects);
+        effects
+    }
+
+    /// When [`Self::handle_timeout`] has something to do.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        self.deadlines
+            .first()
+            .filter(|_| self.settled)
+            .map(|(at, ..)| *at)
+    }
+
+    /// Lets time pass.
+    pub fn handle_timeout(&mut self, now: Duration) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.settle(now, &mut effects);
+        effects
+    }
+
+    /// The agent has reset or moved every flow of a life that is over, and may reuse its id.
+    /// False when that life is unknown or not over.
+    pub fn forget(&mut self, endpoint: &EndpointRef) -> bool {
+        if self.past.remove(endpoint).is_some() {
+            return true;
+        }
+        let Some(group) = self.groups.get_mut(&endpoint.frontend) else {
+            return false;
+        };
+        let Some(track) = group.tracks.get_mut(&endpoint.address) else {
+            return false;
+        };
+        if track.incarnation != endpoint.incarnation || !track.gone() || track.forgotten {
+            return false;
+        }
+        if track.vanished.is_some() {
+            group.tracks.remove(&endpoint.address);
+            self.drop_if_empty(endpoint.frontend);
+        } else {
+            // Still listed: remembered, so that the next snapshot does not revive it.
+            track.forgotten = true;
+        }
+        true
+    }
+
+    fn list(
+        &mut self,
+        key: FrontendKey,
+        endpoint: &Endpoint,
+        cap: Option<Duration>,
+        now: Duration,
+        effects: &mut Vec<Effect>,
+    ) {
+        let address = endpoint.address;
+        let listing = Listing::from(endpoint);
+        let uid = endpoint.uid.as_deref().map(PodId::of);
+        let generation = self.generation;
+        let known = self
+            .groups
+            .get_mut(&key)
+            .and_then(|group| group.tracks.get_mut(&address));
+        let Some(track) = known else {
+            let track = Track::new(0, listing, uid, cap, now);
+            return self.begin(key, address, track, now, effects);
+        };
+        if track.says_the_same(listing, uid, cap) {
+            track.generation = generation;
+            return;
+        }
+        if track.is_other_pod(uid) {
+            let track = Track::new(0, listing, uid, cap, now);
+            return self.begin(key, address, track, now, effects);
+        }
+        if track.gone() {
+            let mut next = track.clone();
+            next.list(listing, uid, cap, now);
+            if !next.stillborn(self.settings, now) {
+                return self.begin(key, address, next, now, effects);
+            }
+        }
+        self.change(key, address, now, effects, |track| {
+            track.list(listing, uid, cap, now);
+            track.generation = generation;
+        });
+    }
+
+    /// Starts a life; one that is there is over.
+    fn begin(
+        &mut self,
+        key: FrontendKey,
+        address: SocketAddr,
+        mut track: Track,
+        now: Duration,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.end(key, address, Cause::Replaced, now, effects);
+        self.last_incarnation += 1;
+        track.incarnation = self.last_incarnation;
+        track.generation = self.generation;
+        track.forgotten = false;
+        track.entered = now;
+        (track.state, track.cause, track.deadline) = track.judge(self.settings);
+        let endpoint = name(key, address, &track);
+        effects.push(Effect::State {
+            endpoint,
+            from: None,
+            to: track.state,
+            cause: track.cause,
+        });
+        if let Some(at) = track.deadline {
+            self.deadlines.insert((at, key, address));
+        }
+        let group = self.groups.entry(key).or_default();
+        if let Some(before) = group.tracks.insert(address, track).filter(|t| !t.forgotten) {
+            self.past.insert(name(key, address, &before), before);
+        }
+    }
+
+    /// Changes the facts of a life, and follows up.
+    fn change(
+        &mut self,
+        key: FrontendKey,
+        address: SocketAddr,
+        now: Duration,
+        effects: &mut Vec<Effect>,
+        change: impl FnOnce(&mut Track),
+    ) {
+        let Some(group) = self.groups.get_mut(&key) else {
+            return;
+        };
+        let Some(track) = group.tracks.get_mut(&address) else {
+            return;
+        };
+        let before = track.lifecycle(key.protocol);
+        change(track);
+        if track.gone() {
+            return;
+        }
+        let (state, cause, deadline) = track.judge(self.settings);
+        if state != track.state {
+            track.entered = now;
+        }
+        (track.state, track.cause, track.deadline) = (state, cause, deadline);
+        if before.deadline != deadline {
+            if let Some(at) = before.deadline {
+                self.deadlines.remove(&(at, key, address));
+            }
+            if let Some(at) = deadline {
+                self.deadlines.insert((at, key, address));
+            }
+        }
+        let endpoint = name(key, address, track);
+        tell(endpoint, before, track.lifecycle(key.protocol), effects);
+    }
+
+    /// Ends the life at this address, if there is one.
+    fn end(
+        &mut self,
+        key: FrontendKey,
+        address: SocketAddr,
+        cause: Cause,
+        now: Duration,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(group) = self.groups.get_mut(&key) else {
+            return;
+        };
+        let Some(track) = group.tracks.get_mut(&address).filter(|track| !track.gone()) else {
+            return;
+        };
+        let before = track.lifecycle(key.protocol);
+        if let Some(at) = track.deadline {
+            self.deadlines.remove(&(at, key, address));
+        }
+        track.end(cause, now);
+        tell(
+            name(key, address, track),
+            before,
+            track.lifecycle(key.protocol),
+            effects,
+        );
+    }
+
+    /// What the snapshot does not list has vanished.
+    fn sweep(&mut self, desired: &Desired, now: Duration, effects: &mut Vec<Effect>) {
+        let mut missing = Vec::new();
+        for (key, group) in &mut self.groups {
+            let wanted = desired.frontends.get(key);
+            group.wanted = wanted.is_some();
+            for (address, track) in &group.tracks {
+                if track.generation != self.generation {
+                    let cap = wanted.map_or(track.cap, |frontend| frontend.drain_timeout);
+                    missing.push((*key, *address, cap));
+                }
+            }
+        }
+        for (key, address, cap) in missing {
+            self.change(key, address, now, effects, |track| {
+                track.vanish(now);
+                track.cap = cap;
+            });
+        }
+        self.groups.retain(|_, group| {
+            group
+                .tracks
+                .retain(|_, track| !(track.forgotten && track.vanished.is_some()));
+            group.wanted || !group.tracks.is_empty()
+        });
+    }
+
+    /// Ends what is overdue.
+    fn settle(&mut self, now: Duration, effects: &mut Vec<Effect>) {
+        while let Some(&(_, key, address)) = self
+            .deadlines
+            .first()
+            .filter(|(at, ..)| self.settled && *at <= now)
+        {
+            let seen = self
+                .groups
+                .get(&key)
+                .and_then(|group| group.tracks.get(&address));
+            let cause = match seen {
+                Some(track) if track.seen_gone && track.vanished.is_some() => Cause::SeenGone,
+                Some(_) | None => Cause::Deadline,
+            };
+            self.end(key, address, cause, now, effects);
+        }
+    }
+
+    /// Latest lives on this node at an address. Those that are over count: the pod may return
+    /// under its old name, and must not carry its death with it.
+    fn lives_at(&self, address: IpAddr) -> impl Iterator<Item = (FrontendKey, SocketAddr)> + '_ {
+        self.groups.iter().flat_map(move |(key, group)| {
+            let here = move |(at, track): &(&SocketAddr, &Track)| {
+                at.ip() == address && track.listing.local
+            };
+            group.tracks.iter().filter(here).map(|(at, _)| (*key, *at))
+        })
+    }
+
+    fn drop_if_empty(&mut self, key: FrontendKey) {
+        if self
+            .groups
+            .get(&key)
+            .is_some_and(|g| !g.wanted && g.tracks.is_empty())
+        {
+            self.groups.remove(&key);
+        }
+    }
+}
+
+pub(super) fn name(frontend: FrontendKey, address: SocketAddr, track: &Track) -> EndpointRef {
+    EndpointRef {
+        frontend,
+        address,
+        incarnation: track.incarnation,
+    }
+}
+
+/// The edge between two levels.
+fn tell(endpoint: EndpointRef, before: Lifecycle, after: Lifecycle, effects: &mut Vec<Effect>) {
+    let Lifecycle {
+        state: to,
+        new_connections,
+        cause,
+        ..
+    } = after;
+    if before.state != to {
+        effects.push(Effect::State {
+            endpoint,
+            from: Some(before.state),
+            to,
+            cause,
+        });
+    }
+    if before.new_connections != new_connections {
+        effects.push(Effect::Selection {
+            endpoint,
+            new_connections,
+        });
+    }
+    if before.flows != after.flows {
+        match (endpoint.frontend.protocol, after.flows) {
+            (Protocol::Tcp, Flows::Reset) => effects.push(Effect::Reset { endpoint }),
+            (Protocol::Udp, Flows::Move) => effects.push(Effect::MoveUdp { endpoint }),
+            (Protocol::Tcp | Protocol::Udp, _) => {}
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What the machine shows: lives, holds, and records for the agent that comes after.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::desired::FrontendKey;
+
+use super::Drains;
+use super::effect::{Cause, EndpointRef, Hold, Lifecycle};
+use super::machine::name;
+use super::record::DrainRecord;
+
+impl Drains {
+    /// Every life that is not forgotten, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (EndpointRef, Lifecycle)> + '_ {
+        let past = self
+            .past
+            .iter()
+            .map(|(endpoint, track)| (*endpoint, track.lifecycle(endpoint.frontend.protocol)));
+        self.groups
+            .keys()
+            .flat_map(|key| self.frontend(key))
+            .chain(past)
+    }
+
+    /// The latest life of each endpoint of a frontend; past lives are only in [`Self::iter`].
+    pub fn frontend(
+        &self,
+        key: &FrontendKey,
+    ) -> impl Iterator<Item = (EndpointRef, Lifecycle)> + use<'_> {
+        let frontend = *key;
+        self.groups
+            .get(key)
+            .into_iter()
+            .flat_map(|group| &group.tracks)
+            .filter_map(move |(address, track)| {
+                let endpoint = name(frontend, *address, track);
+                (!track.forgotten).then(|| (endpoint, track.lifecycle(frontend.protocol)))
+            })
+    }
+
+    /// The latest life of one endpoint.
+    pub fn current(
+        &self,
+        frontend: &FrontendKey,
+        address: SocketAddr,
+    ) -> Option<(EndpointRef, Lifecycle)> {
+        let track = self.groups.get(frontend)?.tracks.get(&address)?;
+        let lifecycle = track.lifecycle(frontend.protocol);
+        (!track.forgotten).then(|| (name(*frontend, address, track), lifecycle))
+    }
+
+    /// Frontends nobody asks for any more that must go on being answered; see [`Hold`].
+    /// Empty before the first complete snapshot.
+    pub fn holds(&self) -> BTreeMap<FrontendKey, Hold> {
+        let unwanted = |key: &FrontendKey| !self.groups.get(key).is_some_and(|group| group.wanted);
+        let mut holds = BTreeMap::new();
+        for (endpoint, life) in self
+            .iter()
+            .filter(|(endpoint, _)| self.settled && unwanted(&endpoint.frontend))
+        {
+            let service = self
+                .groups
+                .get(&endpoint.frontend)
+                .and_then(|g| g.service.clone());
+            let until = life.deadline.unwrap_or(life.since);
+            let hold = holds
+                .entry(endpoint.frontend)
+                .or_insert(Hold { service, until });
+            hold.until = hold.until.max(until);
+        }
+        holds
+    }
+
+    /// What must survive a restart, in order.
+    pub fn export(&self) -> Vec<DrainRecord> {
+        let latest = self.groups.iter().flat_map(|(key, group)| {
+            group
+                .tracks
+                .iter()
+                .map(|(address, track)| (name(*key, *address, track), track))
+        });
+        let past = self.past.iter().map(|(endpoint, track)| (*endpoint, track));
+        latest
+            .chain(past)
+            .map(|(endpoint, track)| DrainRecord::of(endpoint, track))
+            .collect()
+    }
+
+    /// Takes over from the agent before. To be called before the first snapshot; a life that is
+    /// known already is left alone.
+    pub fn import(&mut self, records: impl IntoIterator<Item = DrainRecord>, now: Duration) {
+        let mut records: Vec<_> = records.into_iter().collect();
+        records.sort_by_key(|record| record.endpoint);
+        for record in records {
+            let EndpointRef {
+                frontend,
+                address,
+                incarnation,
+            } = record.endpoint;
+            self.last_incarnation = self.last_incarnation.max(incarnation);
+            let tracks = &mut self.groups.entry(frontend).or_default().tracks;
+            if tracks
+                .get(&address)
+                .is_some_and(|known| known.incarnation >= incarnation)
+            {
+                continue;
+            }
+            let track = record.track(now);
+            if let Some(at) = track.deadline {
+                self.deadlines.insert((at, frontend, address));
+            }
+            if let Some(mut before) = tracks.insert(address, track) {
+                if let Some(at) = before.deadline {
+                    self.deadlines.remove(&(at, frontend, address));
+                }
+                if !before.gone() {
+                    before.end(Cause::Replaced, now);
+                }
+                self.past.insert(name(frontend, address, &before), before);
+            }
+        }
+    }
+}
