@@ -28,13 +28,13 @@ pub enum Command {
     /// Show what a node would do with these manifests; needs no rights and changes nothing.
     Plan(plan::PlanArgs),
     /// Show what is attached, how full the maps are and what packets met.
-    Status(status::Args),
+    Status(status::StatusArgs),
     /// List the frontends in the kernel's maps.
-    Services(services::Args),
+    Services(services::ServicesArgs),
     /// List the endpoints in the kernel's maps.
-    Endpoints(endpoints::Args),
+    Endpoints(endpoints::EndpointsArgs),
     /// List flows.
-    Flows(flows::Args),
+    Flows(flows::FlowsArgs),
 }
 
 /// How results are printed.
