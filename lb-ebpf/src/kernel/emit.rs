@@ -17,8 +17,8 @@ fn sluice_emit(ctx: TcContext) -> i32 {
     };
     // SAFETY: the helper clones the buffer and checks the interface.
     if unsafe { bpf_clone_redirect(skb, ifindex, 0) } == 0 {
-        TC_ACT_OK as i32
+        TC_ACT_OK
     } else {
-        TC_ACT_SHOT as i32
+        TC_ACT_SHOT
     }
 }

@@ -3,6 +3,14 @@
 //! Only the files in this folder may be `unsafe`: packet memory is touched in `xdp` and `skb`,
 //! map memory in `maps`, helpers are called in `world`, `emit` and `sweep`.
 
+#![allow(
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::inline_always,
+    clippy::needless_pass_by_value,
+    reason = "lengths are small and sums are bit patterns; what is not inlined costs a call and a stack frame; entry points take their context by value"
+)]
+
 mod emit;
 mod maps;
 mod skb;
@@ -144,8 +152,8 @@ fn sluice_egress(ctx: TcContext) -> i32 {
     match reason.outcome() {
         // "Unspecified" lets the next program of the chain decide too.
         Outcome::Pass | Outcome::Transmit => TC_ACT_UNSPEC,
-        Outcome::Redirect => aya_ebpf::bindings::TC_ACT_REDIRECT as i32,
-        Outcome::Drop => TC_ACT_SHOT as i32,
+        Outcome::Redirect => aya_ebpf::bindings::TC_ACT_REDIRECT,
+        Outcome::Drop => TC_ACT_SHOT,
     }
 }
 

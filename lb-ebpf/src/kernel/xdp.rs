@@ -191,14 +191,14 @@ extern "C" fn sluice_sum(ctx: *mut xdp_md, offset: u32, len: u32) -> u32 {
         return NOT_THERE;
     }
     if len & 2 != 0 {
-        let Some(at) = sum.at::<2>(len & 12) else {
+        let Some(at) = sum.at::<2>(len & 0xc) else {
             return NOT_THERE;
         };
         // SAFETY: two bytes from `at` lie before the end.
         sum.total += u64::from(unsafe { *(at as *const u16) });
     }
     if len & 1 != 0 {
-        let Some(at) = sum.at::<1>(len & 14) else {
+        let Some(at) = sum.at::<1>(len & 0xe) else {
             return NOT_THERE;
         };
         // SAFETY: one byte at `at` lies before the end.
