@@ -118,7 +118,7 @@ mod tests {
         assert!(messages("a/src/b.rs", text).is_empty());
         let text = "//! Doc.\nunsafe fn f() {}\n";
         assert_eq!(messages("a/src/b.rs", text).len(), 1);
-        assert!(messages("lb-ebpf/src/packet.rs", text).is_empty());
+        assert!(messages("lb-ebpf/src/kernel/xdp.rs", text).is_empty());
         assert!(messages("lb-userspace/src/load/pin.rs", text).is_empty());
     }
 
