@@ -18,7 +18,7 @@ pub(crate) struct Object {
 /// Every object, the product's first.
 pub(crate) const OBJECTS: &[Object] = &[Object {
     bin: "sluice",
-    features: &[],
+    features: &["kernel"],
     budgeted: true,
 }];
 
