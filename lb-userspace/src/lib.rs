@@ -1,5 +1,6 @@
 //! Sluice's agent as a library.
 
+pub mod agent;
 pub mod apply;
 pub mod cli;
 pub mod desired;

@@ -4,6 +4,8 @@ use std::io::Write;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub mod agent;
+pub mod detach;
 pub mod endpoints;
 pub mod flows;
 pub mod output;
@@ -27,6 +29,10 @@ pub struct Cli {
 pub enum Command {
     /// Show what a node would do with these manifests; needs no rights and changes nothing.
     Plan(plan::PlanArgs),
+    /// Serve the VIPs of a folder of manifests on this node.
+    Agent(agent::AgentArgs),
+    /// Take everything out of the kernel that Sluice has placed.
+    Detach(detach::DetachArgs),
     /// Show what is attached, how full the maps are and what packets met.
     Status(status::StatusArgs),
     /// List the frontends in the kernel's maps.
@@ -54,6 +60,11 @@ impl Cli {
     pub fn run(&self) -> anyhow::Result<()> {
         let shown = match &self.command {
             Command::Plan(args) => return plan::run(args),
+            Command::Agent(args) => return agent::run(args),
+            Command::Detach(args) => {
+                writeln!(std::io::stdout().lock(), "{}", detach::run(args)?)?;
+                return Ok(());
+            }
             Command::Status(args) => status::run(args),
             Command::Services(args) => services::run(args),
             Command::Endpoints(args) => endpoints::run(args),

@@ -1,0 +1,460 @@
+//! The agent's loop: watch -> model -> drain -> plan -> apply, and the clock.
+//!
+//! Everything in between is a function of what it is told; this file alone reads the clock, waits
+//! and carries out. Each source of news ends in [`Agent::round`], which brings the kernel in line
+//! with what is known now. Nothing here may stop traffic: an error is kept, shown and tried again,
+//! and when the agent ends, programs and maps stay where they are.
+
+mod announce;
+mod settings;
+mod snapshot;
+mod uplink;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use lb_common::V4;
+use nix::time::{ClockId, clock_gettime};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{MissedTickBehavior, interval};
+
+pub use settings::Settings;
+
+use crate::apply::{Executor, KernelStore, read_back, words};
+use crate::desired::{EndpointState, FrontendKey, Via};
+use crate::load::{Datapath, Options};
+use crate::model::World;
+use crate::netlink::{Event, Links, NextHops, Watch, disable_send_redirects, links};
+use crate::observe::http::{HttpState, serve};
+use crate::observe::metrics::Metrics;
+use crate::observe::pins::PinnedMaps;
+use crate::observe::state::{MapFill, StateSnapshot};
+use crate::plan::{Life, Lives, Planner, Scope, Target};
+use crate::timer::drain::{DrainSettings, Drains, Effect, EndpointRef};
+use crate::watch::{WatchEvent, manifests};
+use announce::Announcer;
+use uplink::Uplink;
+
+/// How often time itself is news: deadlines, retries, announcements.
+const TICK: Duration = Duration::from_millis(250);
+/// How often the flow table is swept.
+const SWEEP: Duration = Duration::from_secs(5);
+/// How often map fills are counted.
+const FILLS: Duration = Duration::from_secs(30);
+/// How long a `Gone` endpoint is kept, so that its flows can be reset.
+const GONE_KEPT: Duration = Duration::from_secs(15);
+/// A loop that has not turned for this long is stuck.
+const STUCK: Duration = Duration::from_secs(30);
+
+/// Runs until SIGTERM or SIGINT. Programs and maps stay in the kernel.
+pub async fn run(settings: Settings) -> anyhow::Result<()> {
+    let mut watch = Watch::open().context("listening to the kernel's network events")?;
+    let mut agent = Agent::start(settings)?;
+    let (news, mut batches) = mpsc::channel(64);
+    let manifests = agent.settings.manifests.clone();
+    let source = tokio::spawn(async move { manifests::follow(&manifests, news).await });
+    let http = agent.serve_http().await?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut tick = every(TICK);
+    let mut sweep = every(SWEEP);
+    let mut fills = every(FILLS);
+    loop {
+        tokio::select! {
+            batch = batches.recv() => match batch {
+                Some(batch) => agent.told(batch),
+                None => return source.await?.context("following the manifests"),
+            },
+            event = watch.next() => {
+                if event.is_none() {
+                    watch = Watch::open().context("listening to the kernel's network events")?;
+                }
+                agent.network(&event.unwrap_or(Event::Lost));
+            }
+            _ = tick.tick() => agent.time_passed(),
+            _ = sweep.tick() => agent.sweep(),
+            _ = fills.tick() => agent.count(),
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+        agent
+            .turned
+            .store(boot_clock().as_secs(), Ordering::Relaxed);
+    }
+    tracing::info!("ending; programs and maps stay attached");
+    http.abort();
+    source.abort();
+    Ok(())
+}
+
+fn every(period: Duration) -> tokio::time::Interval {
+    let mut interval = interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+/// Time since boot, suspension included.
+fn boot_clock() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
+}
+
+struct Agent {
+    settings: Settings,
+    datapath: Datapath,
+    world: World,
+    drains: Drains,
+    planner: Planner,
+    executor: Executor,
+    links: Links,
+    uplinks: BTreeMap<String, Uplink>,
+    next_hops: NextHops,
+    announcer: Announcer,
+    /// How endpoints that no slice lists any more are reached.
+    vias: BTreeMap<EndpointRef, Via>,
+    fills: Vec<MapFill>,
+    metrics: Arc<Metrics>,
+    snapshots: watch::Sender<Arc<StateSnapshot>>,
+    turned: Arc<AtomicU64>,
+    snapshot_due: bool,
+}
+
+impl Agent {
+    fn start(settings: Settings) -> anyhow::Result<Self> {
+        let datapath = Datapath::open(Options::default().pin_dir(&settings.pin_dir))?;
+        for rebuilt in &datapath.rebuilt {
+            tracing::warn!(
+                map = rebuilt.map,
+                "had another shape and was made anew: what it held is lost"
+            );
+        }
+        let mut datapath = datapath;
+        let applied = read_back(&KernelStore::new(&mut datapath.maps))
+            .context("reading the maps of an earlier agent")?;
+        let planner = Planner::adopt(applied, boot_clock());
+        let prior = settings.read_allocations()?;
+        let counters = PinnedMaps::open(&settings.pin_dir)?.counters()?;
+        let drains = DrainSettings {
+            drain_timeout: settings.drain_timeout,
+            ..Default::default()
+        };
+        let (snapshots, _) = watch::channel(Arc::new(StateSnapshot::default()));
+        let mut agent = Self {
+            world: World::new(settings.context(), prior),
+            drains: Drains::new(drains),
+            planner,
+            executor: Executor::default(),
+            links: Links::default(),
+            uplinks: settings
+                .interfaces
+                .iter()
+                .map(|name| (name.clone(), Uplink::default()))
+                .collect(),
+            next_hops: NextHops::default(),
+            announcer: Announcer::default(),
+            vias: BTreeMap::new(),
+            fills: Vec::new(),
+            metrics: Arc::new(Metrics::new(env!("CARGO_PKG_VERSION"), Arc::new(counters))),
+            snapshots,
+            turned: Arc::new(AtomicU64::new(boot_clock().as_secs())),
+            snapshot_due: true,
+            settings,
+            datapath,
+        };
+        for problem in disable_send_redirects(agent.settings.interfaces.iter().map(String::as_str))
+        {
+            tracing::warn!(path = %problem.path.display(), error = %problem.source,
+                "cannot be switched off: the kernel may tell clients of pods");
+        }
+        agent.network(&Event::Lost);
+        Ok(agent)
+    }
+
+    /// The source has news.
+    fn told(&mut self, batch: Vec<WatchEvent>) {
+        for event in batch {
+            self.world.apply(event);
+        }
+        let now = boot_clock();
+        let effects = self.drains.observe(self.world.desired(), now);
+        let changes = self.world.take_changes();
+        let mut keys = changes.frontends;
+        keys.extend(effects.iter().map(frontend_of));
+        let whole = changes.completed || !changes.vips.is_empty();
+        let keys: Vec<_> = keys.into_iter().collect();
+        self.round(
+            if whole {
+                Scope::All
+            } else {
+                Scope::Frontends(&keys)
+            },
+            now,
+        );
+        self.settings.write_allocations(self.world.allocations());
+        self.metrics.observe_apply(boot_clock().saturating_sub(now));
+    }
+
+    /// The kernel has news of the network.
+    fn network(&mut self, event: &Event) {
+        let changed = match event {
+            Event::Link(link) => self.links.insert(link.clone()).is_some(),
+            Event::LinkGone { index, .. } => self.links.remove(*index).is_some(),
+            Event::Lost => match links() {
+                Ok(now) => !self.links.replace(now).is_empty(),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot list the interfaces");
+                    false
+                }
+            },
+            Event::AddressesChanged { .. } => true,
+            Event::Neighbour(_)
+            | Event::NeighbourGone(_)
+            | Event::BridgePortForgot { .. }
+            | Event::Route { .. }
+            | Event::RouteGone { .. } => false,
+        };
+        if changed {
+            self.attach();
+        }
+        let moved = self.next_hops.handle(event);
+        let rerouted = matches!(
+            event,
+            Event::Route { .. } | Event::RouteGone { .. } | Event::Lost
+        );
+        if rerouted {
+            report(self.next_hops.reroute());
+        } else if moved {
+            report(self.next_hops.refresh());
+        }
+        if changed || moved || rerouted {
+            self.round(Scope::All, boot_clock());
+        }
+    }
+
+    /// Attaches to every interface that is there and has not got us, or has become another one.
+    fn attach(&mut self) {
+        for (name, uplink) in &mut self.uplinks {
+            let link = self.links.by_name(name);
+            if uplink.follow(link, &mut self.datapath, self.settings.xdp_mode) {
+                self.announcer.again();
+            }
+        }
+        self.snapshot_due = true;
+    }
+
+    /// Time has passed: deadlines, retries, announcements.
+    fn time_passed(&mut self) {
+        let now = boot_clock();
+        let effects = self.drains.handle_timeout(now);
+        let keys: Vec<_> = effects.iter().map(frontend_of).collect();
+        if !keys.is_empty() {
+            self.round(Scope::Frontends(&keys), now);
+        } else if !self.executor.is_clean() {
+            match self.executor.retry(&self.planner) {
+                Some(keys) => self.round(Scope::Frontends(&keys), now),
+                None => self.round(Scope::All, now),
+            }
+        }
+        if self.uplinks.values().any(Uplink::wants_retry) {
+            self.attach();
+        }
+        for (ifindex, frame) in self.announcer.due(now, &self.vips(), self.uplinks.values()) {
+            if let Err(error) = self.datapath.emit(ifindex, &frame) {
+                tracing::warn!(%error, "cannot announce a VIP");
+            }
+        }
+        if self.snapshot_due {
+            self.publish(now);
+        }
+    }
+
+    /// VIPs of this node.
+    fn vips(&self) -> BTreeSet<V4> {
+        self.planner.applied().vips.keys().copied().collect()
+    }
+
+    /// Sweeps the flows in the kernel, and gives back what no flow holds any more.
+    fn sweep(&mut self) {
+        let began = boot_clock();
+        let sweep = match self.datapath.sweep() {
+            Ok(sweep) => sweep,
+            Err(error) => {
+                tracing::warn!(%error, "the sweep of the flow table failed");
+                return;
+            }
+        };
+        let now = boot_clock();
+        let plan = self.planner.reclaim(&sweep.held(), began, now);
+        let mut store = KernelStore::new(&mut self.datapath.maps);
+        self.executor.run(&plan, &mut self.planner, &mut store, now);
+        let done: Vec<_> = self
+            .drains
+            .iter()
+            .filter(|(_, life)| {
+                life.state == EndpointState::Gone && now.saturating_sub(life.since) > GONE_KEPT
+            })
+            .map(|(endpoint, _)| endpoint)
+            .collect();
+        for endpoint in &done {
+            self.drains.forget(endpoint);
+            self.vias.remove(endpoint);
+        }
+        if !done.is_empty() {
+            self.round(Scope::All, now);
+        }
+    }
+
+    /// Counts how full the maps are.
+    fn count(&mut self) {
+        match PinnedMaps::open(&self.settings.pin_dir).and_then(|maps| maps.fills()) {
+            Ok(fills) => self.fills = fills,
+            Err(error) => tracing::warn!(%error, "cannot count the maps' entries"),
+        }
+        if let Err(error) = self.datapath.verify() {
+            tracing::error!(%error, "the data plane is not what was attached; attaching again");
+            self.attach();
+        }
+        self.snapshot_due = true;
+    }
+
+    /// Brings the kernel in line with what is known now.
+    fn round(&mut self, scope: Scope<'_>, now: Duration) {
+        self.snapshot_due = true;
+        let lives = self.lives();
+        let desired = self.world.desired();
+        let nat: BTreeSet<_> = desired
+            .frontends
+            .values()
+            .flat_map(|frontend| &frontend.endpoints)
+            .filter(|endpoint| endpoint.via == Via::Nat)
+            .filter_map(|endpoint| match endpoint.address.ip() {
+                IpAddr::V4(address) => Some(address),
+                IpAddr::V6(_) => None,
+            })
+            .collect();
+        report(self.next_hops.want(&nat));
+        let next_hops = self.next_hops.resolved(&self.links);
+        let config = self.settings.config(self.uplinks.values());
+        let mut store = KernelStore::new(&mut self.datapath.maps);
+        let plan = {
+            let read = |frontend| words(&store, frontend);
+            let mut target = Target::new(desired, config);
+            target.lives = &lives;
+            target.next_hops = &next_hops;
+            target.words = Some(&read);
+            self.planner.plan(&target, scope, now)
+        };
+        let outcome = self.executor.run(&plan, &mut self.planner, &mut store, now);
+        if matches!(scope, Scope::All) {
+            self.executor.settle(&plan);
+        }
+        if outcome.failed > 0 {
+            tracing::warn!(
+                failed = outcome.failed,
+                "writes to the maps failed and will be tried again"
+            );
+        }
+        self.announcer.want(&self.vips(), now);
+    }
+
+    /// Lives beyond what the slices say.
+    fn lives(&mut self) -> Lives {
+        let mut lives = Lives::new();
+        let desired = self.world.desired();
+        for (endpoint, life) in self.drains.iter() {
+            let listed = desired
+                .frontends
+                .get(&endpoint.frontend)
+                .and_then(|frontend| {
+                    frontend
+                        .endpoints
+                        .iter()
+                        .find(|listed| listed.address == endpoint.address)
+                });
+            if let Some(listed) = listed {
+                self.vias.insert(endpoint, listed.via);
+                if life.new_connections == listed.new_connections {
+                    continue;
+                }
+            }
+            let via = self.vias.get(&endpoint).copied().unwrap_or(Via::Local);
+            let state = if life.flows == crate::timer::drain::Flows::Stay {
+                life.state
+            } else {
+                EndpointState::Gone
+            };
+            lives
+                .entry(endpoint.frontend)
+                .or_default()
+                .insert(endpoint.address, Life { state, via });
+        }
+        lives
+    }
+
+    /// Shows what is known to whoever asks.
+    fn publish(&mut self, now: Duration) {
+        self.snapshot_due = false;
+        let snapshot = snapshot::of(&mut snapshot::Parts {
+            settings: &self.settings,
+            world: &mut self.world,
+            drains: &self.drains,
+            planner: &self.planner,
+            executor: &self.executor,
+            uplinks: &self.uplinks,
+            fills: &self.fills,
+            now,
+        });
+        self.metrics.update(&snapshot);
+        self.snapshots.send_replace(Arc::new(snapshot));
+    }
+
+    async fn serve_http(&self) -> anyhow::Result<tokio::task::JoinHandle<io::Result<()>>> {
+        let address = self.settings.metrics_address;
+        let listener = tokio::net::TcpListener::bind(address)
+            .await
+            .with_context(|| format!("listening on {address} (--metrics-address)"))?;
+        let turned = Arc::clone(&self.turned);
+        let state = HttpState {
+            snapshot: self.snapshots.subscribe(),
+            metrics: Arc::clone(&self.metrics),
+            alive: Arc::new(move || {
+                let last = Duration::from_secs(turned.load(Ordering::Relaxed));
+                let age = boot_clock().saturating_sub(last);
+                if age > STUCK {
+                    return Err(format!("the loop has not turned for {} s", age.as_secs()));
+                }
+                Ok(())
+            }),
+        };
+        Ok(tokio::spawn(serve(listener, state, std::future::pending())))
+    }
+}
+
+/// Whose plan an effect changes.
+fn frontend_of(effect: &Effect) -> FrontendKey {
+    match effect {
+        Effect::State { endpoint, .. }
+        | Effect::Selection { endpoint, .. }
+        | Effect::MoveUdp { endpoint }
+        | Effect::Reset { endpoint } => endpoint.frontend,
+        Effect::Probe { address } => {
+            // No frontend has port 0: the planner finds nothing to do.
+            FrontendKey {
+                address: *address,
+                port: 0,
+                protocol: crate::desired::Protocol::Tcp,
+            }
+        }
+    }
+}
+
+fn report<E: std::fmt::Display>(failures: Vec<(std::net::Ipv4Addr, E)>) {
+    for (address, error) in failures {
+        tracing::warn!(%address, %error, "no next hop towards this endpoint");
+    }
+}

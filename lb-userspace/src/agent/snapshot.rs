@@ -1,0 +1,197 @@
+//! Makes the snapshot that `/state`, readiness and metrics are served from. A pure join of what
+//! the loop holds; it decides nothing.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::settings::Settings;
+use super::uplink::Uplink;
+use crate::apply::Executor;
+use crate::desired::{EndpointState, FrontendKey, FrontendVerdict, Policy, Via};
+use crate::model::World;
+use crate::observe::health::{NotReady, Readiness};
+use crate::observe::state::{
+    EndpointStateEntry, FORMAT, FrontendState, IgnoredObject, InterfaceState, MapFill,
+    PendingWrite, StateSnapshot,
+};
+use crate::plan::Planner;
+use crate::timer::drain::{Drains, EndpointRef, Lifecycle};
+
+/// What the snapshot is made of.
+pub(super) struct Parts<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) world: &'a mut World,
+    pub(super) drains: &'a Drains,
+    pub(super) planner: &'a Planner,
+    pub(super) executor: &'a Executor,
+    pub(super) uplinks: &'a BTreeMap<String, Uplink>,
+    pub(super) fills: &'a [MapFill],
+    pub(super) now: Duration,
+}
+
+/// The snapshot of this moment.
+pub(super) fn of(parts: &mut Parts<'_>) -> StateSnapshot {
+    let pending: Vec<_> = parts
+        .executor
+        .failures()
+        .map(|(object, failure)| PendingWrite {
+            write: format!("{object:?}"),
+            error: failure.error.clone(),
+            attempts: failure.attempts,
+        })
+        .collect();
+    let mut ignored: Vec<_> = parts
+        .world
+        .desired()
+        .ignored
+        .iter()
+        .map(|ignored| IgnoredObject {
+            object: ignored.object.clone(),
+            reason: ignored.reason.clone(),
+        })
+        .collect();
+    ignored.extend(parts.planner.left_out().map(|left| IgnoredObject {
+        object: format!("{}:{}", left.address, left.port),
+        reason: left.reason.to_string(),
+    }));
+    StateSnapshot {
+        format: FORMAT,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        node: parts.settings.node_name.clone(),
+        pin_dir: parts.settings.pin_dir.display().to_string(),
+        taken: parts.now.as_nanos() as u64,
+        readiness: readiness(parts, &pending),
+        interfaces: parts
+            .uplinks
+            .iter()
+            .map(|(name, uplink)| interface(name, uplink))
+            .collect(),
+        frontends: frontends(parts),
+        maps: parts.fills.to_vec(),
+        pending,
+        ignored,
+    }
+}
+
+fn readiness(parts: &Parts<'_>, pending: &[PendingWrite]) -> Readiness {
+    let lists = parts
+        .world
+        .missing()
+        .into_iter()
+        .map(|kind| NotReady::NotListed {
+            kind: kind.to_owned(),
+        });
+    let links = parts.uplinks.iter().filter_map(|(name, uplink)| {
+        let error = uplink.error.clone()?;
+        Some(NotReady::NotAttached {
+            interface: name.clone(),
+            error,
+        })
+    });
+    let writes = pending.first().map(|first| NotReady::FailedWrites {
+        count: pending.len(),
+        first: format!("{}: {}", first.write, first.error),
+    });
+    Readiness::of(lists.chain(links).chain(writes))
+}
+
+fn interface(name: &str, uplink: &Uplink) -> InterfaceState {
+    let attachment = uplink.attachment.as_ref();
+    let mode = attachment.and_then(|attachment| attachment.mode);
+    InterfaceState {
+        name: name.to_owned(),
+        ifindex: attachment.map_or(0, |attachment| attachment.link.index),
+        mode: mode.map_or("none", |mode| mode.as_str()).to_owned(),
+        xdp: attachment.and_then(|attachment| attachment.xdp_program),
+        egress: attachment.and_then(|attachment| attachment.egress_program),
+        notes: attachment
+            .and_then(|attachment| attachment.note.clone())
+            .into_iter()
+            .chain(uplink.error.clone())
+            .collect(),
+    }
+}
+
+fn frontends(parts: &mut Parts<'_>) -> Vec<FrontendState> {
+    let mut by_frontend: BTreeMap<FrontendKey, Vec<(EndpointRef, Lifecycle)>> = BTreeMap::new();
+    for (endpoint, life) in parts.drains.iter() {
+        by_frontend
+            .entry(endpoint.frontend)
+            .or_default()
+            .push((endpoint, life));
+    }
+    let holds = parts.drains.holds();
+    let planner = parts.planner;
+    let desired = parts.world.desired();
+    let keys = desired.frontends.keys().chain(holds.keys());
+    let keys: std::collections::BTreeSet<_> = keys.copied().collect();
+    keys.into_iter()
+        .map(|key| {
+            let frontend = desired.frontends.get(&key);
+            let hold = holds.get(&key);
+            let service = frontend
+                .map(|frontend| frontend.service.to_string())
+                .or_else(|| hold?.service.as_ref().map(ToString::to_string));
+            let policy = match frontend.map(|frontend| frontend.policy) {
+                Some(Policy::Local) => "Local",
+                Some(Policy::Cluster) | None => "Cluster",
+            };
+            let verdict = match frontend.map(|frontend| frontend.verdict) {
+                Some(FrontendVerdict::Forward) => "forward",
+                Some(FrontendVerdict::Drop) => "drop",
+                Some(FrontendVerdict::Reject) | None => "reject",
+            };
+            let endpoints = by_frontend.remove(&key).unwrap_or_default();
+            FrontendState {
+                service: service.unwrap_or_default(),
+                port_name: frontend.map(|f| f.port_name.clone()).unwrap_or_default(),
+                address: Some(key.address),
+                port: key.port,
+                protocol: key.protocol.to_string(),
+                policy: policy.to_owned(),
+                verdict: verdict.to_owned(),
+                id: planner.frontend_id(&key),
+                held: frontend.is_none(),
+                endpoints: endpoints
+                    .into_iter()
+                    .map(|(endpoint, life)| {
+                        let listed = frontend.and_then(|frontend| {
+                            frontend
+                                .endpoints
+                                .iter()
+                                .find(|e| e.address == endpoint.address)
+                        });
+                        let via = listed.map_or("", |listed| match listed.via {
+                            Via::Local => "local",
+                            Via::Nat => "nat",
+                        });
+                        EndpointStateEntry {
+                            address: Some(endpoint.address),
+                            node: listed.and_then(|listed| listed.node.clone()),
+                            via: via.to_owned(),
+                            id: match endpoint.address {
+                                SocketAddr::V4(address) => planner.endpoint_id(&key, address),
+                                SocketAddr::V6(_) => None,
+                            },
+                            state: state(life.state).to_owned(),
+                            new_connections: life.new_connections,
+                            cause: life.cause.as_str().to_owned(),
+                            since: life.since.as_nanos() as u64,
+                            deadline: life.deadline.map(|deadline| deadline.as_nanos() as u64),
+                        }
+                    })
+                    .collect(),
+            }
+        })
+        .collect()
+}
+
+fn state(state: EndpointState) -> &'static str {
+    match state {
+        EndpointState::Active => "active",
+        EndpointState::Unready => "unready",
+        EndpointState::Draining => "draining",
+        EndpointState::Gone => "gone",
+    }
+}

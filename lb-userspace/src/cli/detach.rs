@@ -1,0 +1,31 @@
+//! `sluice detach`: takes everything out of the kernel that Sluice ever placed, and nothing else.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::load::{DEFAULT_PIN_DIR, detach_all};
+
+/// Arguments of `sluice detach`.
+#[derive(Args, Clone, Debug)]
+pub struct DetachArgs {
+    /// Where maps and links are pinned
+    #[arg(long, env = "SLUICE_PIN_DIR", value_name = "DIR", default_value = DEFAULT_PIN_DIR)]
+    pub pin_dir: PathBuf,
+}
+
+/// Detaches, and says what went.
+pub fn run(args: &DetachArgs) -> anyhow::Result<String> {
+    let removed = detach_all(&args.pin_dir)?;
+    let mut text = format!(
+        "removed {} links, {} maps and {} neighbour entries",
+        removed.links.len(),
+        removed.maps.len(),
+        removed.neighbours
+    );
+    for left in &removed.left {
+        text.push_str("\nleft alone, not ours: ");
+        text.push_str(&left.display().to_string());
+    }
+    Ok(text)
+}
