@@ -12,10 +12,12 @@ mod ip;
 mod names;
 mod topology;
 
+pub mod agent;
 pub mod drive;
 pub mod hist;
 pub mod http;
 pub mod load;
+pub mod manifests;
 pub mod ns;
 pub mod payload;
 pub mod proc;

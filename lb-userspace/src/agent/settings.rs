@@ -60,10 +60,10 @@ impl Settings {
     }
 
     /// The data plane's configuration.
-    pub(super) fn config<'a>(&self, uplinks: impl Iterator<Item = &'a Uplink>) -> Config<V4> {
+    pub(super) fn config<'a>(&self, mut uplinks: impl Iterator<Item = &'a Uplink>) -> Config<V4> {
         let snat = self
             .snat_address
-            .or_else(|| uplinks.filter_map(|uplink| uplink.address).next());
+            .or_else(|| uplinks.find_map(|uplink| uplink.address));
         Config {
             seed: self.seed,
             snat: snat.map_or(V4::default(), V4::from),
