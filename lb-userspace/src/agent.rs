@@ -6,12 +6,13 @@
 //! and when the agent ends, programs and maps stay where they are.
 
 mod announce;
+mod http;
+mod lives;
 mod settings;
 mod snapshot;
 mod uplink;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,14 +32,14 @@ use crate::desired::{EndpointState, FrontendKey, Via};
 use crate::load::{Datapath, Options};
 use crate::model::World;
 use crate::netlink::{Event, Links, NextHops, Watch, disable_send_redirects, links};
-use crate::observe::http::{HttpState, serve};
 use crate::observe::metrics::Metrics;
 use crate::observe::pins::PinnedMaps;
 use crate::observe::state::{MapFill, StateSnapshot};
-use crate::plan::{Life, Lives, Planner, Scope, Target};
+use crate::plan::{Planner, Scope, Target};
 use crate::timer::drain::{DrainSettings, Drains, Effect, EndpointRef};
 use crate::watch::{WatchEvent, manifests};
 use announce::Announcer;
+use lives::report;
 use uplink::Uplink;
 
 /// How often time itself is news: deadlines, retries, announcements.
@@ -49,8 +50,6 @@ const SWEEP: Duration = Duration::from_secs(5);
 const FILLS: Duration = Duration::from_secs(30);
 /// How long a `Gone` endpoint is kept, so that its flows can be reset.
 const GONE_KEPT: Duration = Duration::from_secs(15);
-/// A loop that has not turned for this long is stuck.
-const STUCK: Duration = Duration::from_secs(30);
 
 /// Runs until SIGTERM or SIGINT. Programs and maps stay in the kernel.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
@@ -126,14 +125,13 @@ struct Agent {
 
 impl Agent {
     fn start(settings: Settings) -> anyhow::Result<Self> {
-        let datapath = Datapath::open(Options::default().pin_dir(&settings.pin_dir))?;
+        let mut datapath = Datapath::open(Options::default().pin_dir(&settings.pin_dir))?;
         for rebuilt in &datapath.rebuilt {
             tracing::warn!(
                 map = rebuilt.map,
                 "had another shape and was made anew: what it held is lost"
             );
         }
-        let mut datapath = datapath;
         let applied = read_back(&KernelStore::new(&mut datapath.maps))
             .context("reading the maps of an earlier agent")?;
         let planner = Planner::adopt(applied, boot_clock());
@@ -362,40 +360,6 @@ impl Agent {
         self.announcer.want(&self.vips(), now);
     }
 
-    /// Lives beyond what the slices say.
-    fn lives(&mut self) -> Lives {
-        let mut lives = Lives::new();
-        let desired = self.world.desired();
-        for (endpoint, life) in self.drains.iter() {
-            let listed = desired
-                .frontends
-                .get(&endpoint.frontend)
-                .and_then(|frontend| {
-                    frontend
-                        .endpoints
-                        .iter()
-                        .find(|listed| listed.address == endpoint.address)
-                });
-            if let Some(listed) = listed {
-                self.vias.insert(endpoint, listed.via);
-                if life.new_connections == listed.new_connections {
-                    continue;
-                }
-            }
-            let via = self.vias.get(&endpoint).copied().unwrap_or(Via::Local);
-            let state = if life.flows == crate::timer::drain::Flows::Stay {
-                life.state
-            } else {
-                EndpointState::Gone
-            };
-            lives
-                .entry(endpoint.frontend)
-                .or_default()
-                .insert(endpoint.address, Life { state, via });
-        }
-        lives
-    }
-
     /// Shows what is known to whoever asks.
     fn publish(&mut self, now: Duration) {
         self.snapshot_due = false;
@@ -411,27 +375,6 @@ impl Agent {
         });
         self.metrics.update(&snapshot);
         self.snapshots.send_replace(Arc::new(snapshot));
-    }
-
-    async fn serve_http(&self) -> anyhow::Result<tokio::task::JoinHandle<io::Result<()>>> {
-        let address = self.settings.metrics_address;
-        let listener = tokio::net::TcpListener::bind(address)
-            .await
-            .with_context(|| format!("listening on {address} (--metrics-address)"))?;
-        let turned = Arc::clone(&self.turned);
-        let state = HttpState {
-            snapshot: self.snapshots.subscribe(),
-            metrics: Arc::clone(&self.metrics),
-            alive: Arc::new(move || {
-                let last = Duration::from_secs(turned.load(Ordering::Relaxed));
-                let age = boot_clock().saturating_sub(last);
-                if age > STUCK {
-                    return Err(format!("the loop has not turned for {} s", age.as_secs()));
-                }
-                Ok(())
-            }),
-        };
-        Ok(tokio::spawn(serve(listener, state, std::future::pending())))
     }
 }
 
@@ -450,11 +393,5 @@ fn frontend_of(effect: &Effect) -> FrontendKey {
                 protocol: crate::desired::Protocol::Tcp,
             }
         }
-    }
-}
-
-fn report<E: std::fmt::Display>(failures: Vec<(std::net::Ipv4Addr, E)>) {
-    for (address, error) in failures {
-        tracing::warn!(%address, %error, "no next hop towards this endpoint");
     }
 }
