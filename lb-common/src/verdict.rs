@@ -116,6 +116,8 @@ reasons! {
     FailoverNat = "failover_nat", Transmit;
     /// The same over another interface.
     FailoverNatRedirect = "failover_nat_redirect", Redirect;
+    /// The same, found in egress: back to the stack by way of the uplink's ingress.
+    FailoverReinjected = "failover_reinjected", Redirect;
     /// An endpoint's answer to a handshake that another endpoint has answered already.
     AnswerTooLate = "answer_too_late", Drop;
     /// ICMP error about a handshake that is moved elsewhere: swallowed.
@@ -178,6 +180,8 @@ reasons! {
     TtlExceeded = "ttl_exceeded", Drop;
     /// Source address that no client can have (a VIP of ours, multicast, broadcast).
     BadSource = "bad_source", Drop;
+    /// A refusal of an endpoint whose checksum is wrong.
+    BadChecksum = "bad_checksum", Drop;
     /// The kernel refused to change the frame's length.
     CannotResize = "cannot_resize", Drop;
     /// Too long to complete a checksum that a virtual link left open.

@@ -4,14 +4,16 @@
 //! egress program (`Local`). The first SYN-ACK that passes wins the connection; a second
 //! endpoint's is dropped, for the client could follow only one.
 
-use lb_common::abi::{Answered, FlowKey, HANDSHAKE_ANSWERED, Handshake};
+use lb_common::abi::{Answered, FlowKey, HANDSHAKE_ANSWERED, Handshake, LINK_VIRTUAL, Link};
 use lb_common::wire::Be32;
 use lb_common::wire::l4;
-use lb_common::{Address, Reason};
+use lb_common::{Address, Reason, checksum};
 
+use crate::failover;
 use crate::family::Family;
 use crate::flow::{NAT_REPLY, send_out};
 use crate::frame::Frame;
+use crate::health;
 use crate::packet::Packet;
 use crate::pipeline::Decision;
 use crate::promote;
@@ -61,7 +63,7 @@ pub fn judge<W: World>(
     }
     if packet.flags & l4::RST != 0 {
         let answered = handshake.flags & HANDSHAKE_ANSWERED != 0;
-        return if answered {
+        return if answered || beyond_syn != 0 {
             Answer::Deliver
         } else {
             Answer::Refused
@@ -90,6 +92,7 @@ pub fn judge<W: World>(
         }
         world.answered().insert(&key, &answered);
     }
+    health::answered(world, handshake.endpoint);
     slot.update(|handshake| {
         handshake.ack = ack;
         handshake.flags |= HANDSHAKE_ANSWERED;
@@ -105,20 +108,40 @@ pub fn client_key<A: Address>(handshake: &Handshake<A>, protocol: u8) -> FlowKey
 
 /// A packet from the wire to the SNAT address that belongs to no flow.
 #[inline(always)]
-pub fn from_wire<W: World>(world: &W, packet: &Packet<W::Addr>) -> Result<Decision, Reason> {
+pub fn from_wire<F: Frame, W: World>(
+    frame: &F,
+    world: &W,
+    packet: &Packet<W::Addr>,
+) -> Result<Decision, Reason> {
     let key = packet.key();
     let slot = world.handshakes().find(&key).ok_or(Reason::NotOurs)?;
     if packet.is_tcp() {
         return match judge(world, packet, &key, &slot) {
             Answer::TooLate => Err(Reason::AnswerTooLate),
-            Answer::Deliver | Answer::Refused => Ok(Decision::Deliver),
+            Answer::Deliver => Ok(Decision::DELIVER),
+            Answer::Refused if !sound(frame, world.link(), packet) => Err(Reason::BadChecksum),
+            Answer::Refused => Ok(match failover::draw_up(world, &key) {
+                0 => Decision::DELIVER,
+                refused => Decision::resettle(refused),
+            }),
         };
     }
     promote::datagram(world, &slot.read(), &key)?;
-    Ok(Decision::Forward)
+    Ok(Decision::FORWARD)
 }
 
-/// Carries out [`Decision::Deliver`]: hands an endpoint's answer to the client.
+/// True when a refusal's checksum holds: a forged or broken one must not move a connection.
+#[inline(always)]
+fn sound<F: Frame, A: Address>(frame: &F, link: Link, packet: &Packet<A>) -> bool {
+    let net = &packet.net;
+    let pseudo = checksum::pseudo(net.src, net.dst, net.protocol, net.payload_len as u16);
+    link.flags & LINK_VIRTUAL != 0 && packet.checksum.word() == pseudo
+        || frame
+            .sum(net.transport, net.payload_len)
+            .is_some_and(|sum| checksum::add(sum, pseudo) == 0xffff)
+}
+
+/// Carries out [`Step::Deliver`](crate::pipeline::Step::Deliver): hands an endpoint's answer to the client.
 #[inline(always)]
 pub fn deliver<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     frame: &mut F,

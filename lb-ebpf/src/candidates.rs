@@ -5,11 +5,10 @@
 //! skipped, the table stays as it is. The order is a function of tables and tuple alone, so a
 //! repeated SYN walks the same way as the first.
 
-use lb_common::abi::{Endpoint, Frontend, State};
+use lb_common::abi::{Endpoint, FlowKey, Frontend, State, verdict};
 use lb_common::select::{self, Layout, Slot as Word};
 
-use crate::packet::Packet;
-use crate::world::{Slot, World};
+use crate::world::World;
 
 /// Offers of one connection, as endpoint ids; 0 for none.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -38,23 +37,20 @@ impl Candidates {
 pub fn of<W: World>(
     world: &W,
     frontend: &Frontend,
-    packet: &Packet<W::Addr>,
+    client: &FlowKey<W::Addr>,
     sticky: u32,
 ) -> Candidates {
     let hash = select::flow_hash(
-        packet.net.src,
-        packet.ports.src.get(),
-        packet.net.dst,
-        packet.ports.dst.get(),
-        packet.net.protocol,
+        client.src,
+        client.ports.src.get(),
+        client.dst,
+        client.ports.dst.get(),
+        client.protocol,
         world.config().seed,
     );
     let layout = Layout::new(frontend.members, frontend.rows_log2);
-    if frontend.members == 0 {
-        return Candidates {
-            ids: [sticky, 0, 0, 0],
-            hash,
-        };
+    if frontend.members == 0 || frontend.verdict != verdict::FORWARD {
+        return Candidates { ids: [0; 4], hash };
     }
     let row = layout.row_of(hash);
     let (primary, secondary) = choice(world, frontend, layout, row);
@@ -80,8 +76,9 @@ fn choice<W: World>(world: &W, frontend: &Frontend, layout: Layout, row: u32) ->
     (member(choice.primary), choice.secondary.map_or(0, member))
 }
 
+/// A word of the selection array.
 #[inline(always)]
-fn word<W: World>(world: &W, slot: Word) -> u32 {
+pub fn word<W: World>(world: &W, slot: Word) -> u32 {
     world.table_word(slot.element, slot.lane)
 }
 
@@ -95,9 +92,5 @@ pub fn usable<W: World>(world: &W, frontend: &Frontend, id: u32) -> Option<Endpo
     if State::from_u8(endpoint.state) != State::Active || endpoint.frontend != frontend.id {
         return None;
     }
-    let ejected = world.health(id).is_some_and(|health| {
-        let until = health.read().ejected_until;
-        until != 0 && until > world.tick()
-    });
-    if ejected { None } else { Some(endpoint) }
+    Some(endpoint)
 }

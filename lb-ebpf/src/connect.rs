@@ -5,25 +5,23 @@
 //! all. A reply tuple that another connection holds is never shared: the next endpoint takes it,
 //! and when all are taken the client's port is rewritten.
 
+use lb_common::Reason;
 use lb_common::abi::{
-    Affinity, AffinityKey, Endpoint, FlowKey, Frontend, HANDSHAKE_ANSWERED, Handshake, Kind,
-    SourceRange,
+    Affinity, AffinityKey, Frontend, HANDSHAKE_ECN, Handshake, Kind, SourceRange,
 };
 use lb_common::wire::l4::{self, Ports};
 use lb_common::wire::{Be16, Be32};
-use lb_common::{Reason, limits};
 
-use crate::candidates;
 use crate::family::{Family, Hop};
 use crate::flow::{next_hop, send_out};
 use crate::frame::{Bytes, Frame};
-use crate::nat;
 use crate::packet::Packet;
 use crate::pipeline::Decision;
-use crate::refuse::{Why, check_source as check_possible};
+use crate::place::Place;
+use crate::refuse::check_source as check_possible;
 use crate::rewrite::{self, Edit, Way};
 use crate::transmit::Names;
-use crate::world::{Entry, Inserted, Slot, World};
+use crate::world::{Entry, Slot, World};
 
 const NEW: Names = Names {
     transmit: Reason::NewNat,
@@ -34,7 +32,7 @@ const REPEATED: Names = Names {
     redirect: Reason::RepeatedSynNatRedirect,
 };
 
-/// Drops an impossible client, and one outside the frontend's source ranges.
+/// Drops a client outside the frontend's source ranges.
 #[inline(always)]
 pub fn check_source<W: World>(
     world: &W,
@@ -52,20 +50,7 @@ pub fn check_source<W: World>(
     Ok(())
 }
 
-/// What became of one candidate.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Offer {
-    /// A new attempt, under this source port.
-    New(Be16),
-    /// The attempt stands already, under this source port.
-    Repeated(Be16),
-    /// The same, but the endpoint has been silent for long: another one, if there is any.
-    Silent(Be16),
-    /// Try the next one; if there is none, for this reason.
-    Next(Reason),
-}
-
-/// Finds the endpoint for the first packet of a connection, and remembers the attempt.
+/// Draws the connection up for its endpoint to be found.
 #[inline(always)]
 pub fn open<B: Bytes, W: World>(
     frame: &B,
@@ -73,202 +58,17 @@ pub fn open<B: Bytes, W: World>(
     packet: &Packet<W::Addr>,
     frontend: &Frontend,
 ) -> Result<Decision, Reason> {
-    let placed = world
-        .with_draft(|draft| place(frame, world, packet, frontend, draft))
-        .unwrap_or(Err(Reason::HandshakeTable));
-    let place = match placed {
-        Ok(place) => place,
-        Err(Reason::RefusedNoEndpoint) => return Ok(Decision::Refuse(Why::NoEndpoint)),
-        Err(reason) => return Err(reason),
-    };
-    if frontend.affinity != 0 {
-        let key = AffinityKey {
-            frontend: frontend.id,
-            client: packet.net.src,
-        };
-        world.affinity().insert(
-            &key,
-            &Affinity {
-                endpoint: place.endpoint,
-                seen: world.tick(),
-            },
-        );
-    }
-    Ok(Decision::Open(place))
+    world
+        .with_draft(|draft| {
+            draw_up(&mut draft.handshake, frame, world, packet, frontend);
+            draft.frontend = *frontend;
+            draft.protocol = u32::from(packet.net.protocol);
+        })
+        .ok_or(Reason::HandshakeTable)?;
+    Ok(Decision::settle(sticky_endpoint(world, frontend, packet)))
 }
 
-/// Where a connection goes.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    /// Endpoint id.
-    pub endpoint: u32,
-    /// The source port that the endpoint sees.
-    pub source_port: Be16,
-    /// True when the packet was seen before.
-    pub repeated: bool,
-}
-
-/// Offers the connection to its candidates, in order, until one has it. The last round is for
-/// a tuple that is taken: the first endpoint that has it again, under a port of ours.
-#[inline(always)]
-fn place<B: Bytes, W: World>(
-    frame: &B,
-    world: &W,
-    packet: &Packet<W::Addr>,
-    frontend: &Frontend,
-    draft: &mut Handshake<W::Addr>,
-) -> Result<Place, Reason> {
-    let sticky = sticky_endpoint(world, frontend, packet);
-    let candidates = candidates::of(world, frontend, packet, sticky);
-    draw_up(draft, frame, world, packet, frontend);
-    let mut reason = Reason::RefusedNoEndpoint;
-    let mut silent = None;
-    let mut taken = 0;
-    let mut tries = 0;
-    for round in 0..=ROUNDS {
-        let port = if round == ROUNDS {
-            Port::Rewritten
-        } else {
-            Port::Own
-        };
-        let id = match port {
-            Port::Own => candidates.id(round),
-            Port::Rewritten if silent.is_none() => taken,
-            Port::Rewritten => break,
-        };
-        if port == Port::Own && (tries >= limits::MAX_CANDIDATES || id == sticky && round != 0) {
-            continue;
-        }
-        let Some(endpoint) = candidates::usable(world, frontend, id) else {
-            continue;
-        };
-        draft.endpoint = id;
-        match offer(world, packet, &endpoint, candidates.hash, draft, port) {
-            Offer::New(source_port) => {
-                return Ok(Place {
-                    endpoint: id,
-                    source_port,
-                    repeated: false,
-                });
-            }
-            Offer::Repeated(source_port) => {
-                return Ok(Place {
-                    endpoint: id,
-                    source_port,
-                    repeated: true,
-                });
-            }
-            Offer::Silent(source_port) => {
-                silent = Some(Place {
-                    endpoint: id,
-                    source_port,
-                    repeated: true,
-                });
-            }
-            Offer::Next(why) => {
-                if why == Reason::TupleTaken && taken == 0 {
-                    taken = id;
-                }
-                reason = why;
-            }
-        }
-        draft.tried = [id, draft.tried[0]];
-        tries += 1;
-    }
-    // Silence is no refusal: a SYN may be lost, or the endpoint's queue be full for a moment.
-    silent.ok_or(reason)
-}
-
-/// Rounds with candidates of the table and of affinity.
-const ROUNDS: u32 = 4;
-
-/// Which source port the endpoint sees.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Port {
-    /// The client's own (`Local`), or one of ours (`Nat`).
-    Own,
-    /// One of ours, also for `Local`.
-    Rewritten,
-}
-
-/// Offers the connection to one endpoint: writes the handshake, or finds it there.
-#[inline(always)]
-fn offer<W: World>(
-    world: &W,
-    packet: &Packet<W::Addr>,
-    endpoint: &Endpoint<W::Addr>,
-    hash: u32,
-    handshake: &Handshake<W::Addr>,
-    port: Port,
-) -> Offer {
-    let local = Kind::from_u8(endpoint.via) == Kind::Local;
-    if !local && endpoint.ifindex == 0 {
-        return Offer::Next(Reason::NoNextHop);
-    }
-    let config = world.config();
-    let source = if local { packet.net.src } else { config.snat };
-    let own_port = local && port == Port::Own;
-    let tries = if own_port { 1 } else { limits::SNAT_TRIES };
-    let handshakes = world.handshakes();
-    for attempt in 0..tries {
-        let source_port = if own_port {
-            packet.ports.src
-        } else {
-            nat::port(config.snat_ports, hash, attempt)
-        };
-        let reply_ports = Ports {
-            src: Be16::new(endpoint.port),
-            dst: source_port,
-        };
-        let key = FlowKey::new(endpoint.address, source, reply_ports, packet.net.protocol);
-        if nat::taken(world, &key, local, packet) {
-            continue;
-        }
-        match handshakes.insert_new(&key, handshake) {
-            Inserted::Yes => return Offer::New(source_port),
-            Inserted::Full => return Offer::Next(Reason::HandshakeTable),
-            Inserted::Exists => {}
-        }
-        let Some(slot) = handshakes.find(&key) else {
-            continue;
-        };
-        let old = slot.read();
-        let same =
-            old.vip == packet.net.dst && old.client == packet.net.src && old.ports == packet.ports;
-        if same && old.isn == packet.seq {
-            return repeated(world, &old, source_port);
-        }
-        let age = world.millis().wrapping_sub(old.started);
-        if same || age > MILLIS_OF_A_HANDSHAKE {
-            // The client has begun anew, or the entry's connection is long dead.
-            handshakes.insert(&key, handshake);
-            return Offer::New(source_port);
-        }
-    }
-    Offer::Next(if own_port {
-        Reason::TupleTaken
-    } else {
-        Reason::SnatExhausted
-    })
-}
-
-const MILLIS_OF_A_HANDSHAKE: u32 = limits::HANDSHAKE << (limits::TICK_SHIFT - 20);
-
-/// A first packet that was seen before stays with its endpoint, unless that one is silent.
-#[inline(always)]
-fn repeated<W: World>(world: &W, old: &Handshake<W::Addr>, source_port: Be16) -> Offer {
-    let silent = old.flags & HANDSHAKE_ANSWERED == 0
-        && old.isn != Be32::new(0)
-        && world.config().failover != 0
-        && world.millis().wrapping_sub(old.started) > limits::SYN_PATIENCE_MS;
-    if silent {
-        Offer::Silent(source_port)
-    } else {
-        Offer::Repeated(source_port)
-    }
-}
-
-/// Carries out [`Decision::Open`]: rewrites the packet for its endpoint and sends it.
+/// Carries out [`Step::Settle`](crate::pipeline::Step::Settle): rewrites the packet for its endpoint and sends it.
 #[inline(always)]
 pub fn send<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     frame: &mut F,
@@ -277,7 +77,23 @@ pub fn send<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     place: Place,
 ) -> Result<Reason, Reason> {
     let id = place.endpoint;
+    let affinity = world
+        .with_draft(|draft| draft.frontend.affinity)
+        .unwrap_or(0);
     let endpoint = world.endpoint(id).ok_or(Reason::NoNextHop)?;
+    if affinity != 0 {
+        let key = AffinityKey {
+            frontend: endpoint.frontend,
+            client: packet.net.src,
+        };
+        world.affinity().insert(
+            &key,
+            &Affinity {
+                endpoint: id,
+                seen: world.tick(),
+            },
+        );
+    }
     let local = Kind::from_u8(endpoint.via) == Kind::Local;
     let source = if local {
         packet.net.src
@@ -351,7 +167,7 @@ fn draw_up<B: Bytes, W: World>(
     draft.window = packet.window;
     draft.tos = packet.net.tos;
     draft.ttl = packet.net.ttl;
-    draft.flags = 0;
+    draft.flags = packet.flags & HANDSHAKE_ECN;
     draft.option_words = 0;
     if !packet.is_tcp() {
         return;
@@ -364,9 +180,9 @@ fn draw_up<B: Bytes, W: World>(
         if index >= words {
             break;
         }
-        let Some(bytes) = frame.read::<u32>(at + index * 4) else {
+        let Some(four) = frame.read::<u32>(at + index * 4) else {
             break;
         };
-        *option = bytes;
+        *option = four;
     }
 }

@@ -7,7 +7,7 @@ use lb_common::wire::ipv4::{self, Ipv4};
 use lb_common::wire::{Be16, eth, icmp};
 use lb_common::{Address, Reason, V4, checksum};
 
-use crate::frame::{Bytes, Frame};
+use crate::frame::{Bytes, Frame, Rebuild};
 
 /// What the stages need of a network header.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub trait Family {
 
     /// Writes a fresh header without options, `payload` bytes of payload after it.
     #[must_use]
-    fn emit<F: Frame>(frame: &mut F, header: &Fresh<Self::Addr>) -> Option<()>;
+    fn emit<F: Rebuild>(frame: &mut F, header: &Fresh<Self::Addr>) -> Option<()>;
 
     /// Length of a fresh header.
     const HEADER_LEN: usize;
@@ -159,7 +159,7 @@ impl Family for V4Family {
     }
 
     #[inline(always)]
-    fn emit<F: Frame>(frame: &mut F, header: &Fresh<V4>) -> Option<()> {
+    fn emit<F: Rebuild>(frame: &mut F, header: &Fresh<V4>) -> Option<()> {
         let mut ip = Ipv4 {
             version_ihl: 0x45,
             tos: header.tos,

@@ -28,8 +28,9 @@ pub trait Bytes {
     }
 }
 
-/// A frame as XDP sees it.
-pub trait Frame: Bytes {
+/// Writing plain bytes, the same for both kinds. On a socket buffer only for a packet whose
+/// checksum is finished before and after.
+pub trait Rebuild: Bytes {
     /// Overwrites a value at `offset`; none, and nothing written, past the end.
     #[must_use]
     fn write<T: Plain>(&mut self, offset: usize, value: T) -> Option<()>;
@@ -37,7 +38,10 @@ pub trait Frame: Bytes {
     /// Makes the frame `len` bytes long; none, and nothing changed, where that cannot be.
     #[must_use]
     fn resize(&mut self, len: usize) -> Option<()>;
+}
 
+/// A frame as XDP sees it.
+pub trait Frame: Rebuild {
     /// One's-complement sum of `len` bytes from `offset`, folded, words in memory order; none
     /// past the end or where it is too long to sum.
     fn sum(&self, offset: usize, len: usize) -> Option<u16>;
@@ -53,7 +57,7 @@ pub struct Checksum {
 }
 
 /// A frame as TCX sees it.
-pub trait Skb: Bytes {
+pub trait Skb: Rebuild {
     /// Replaces an IPv4 address at `offset`, in the header checksum at `header_checksum` and in
     /// the transport checksum.
     #[must_use]

@@ -16,32 +16,73 @@ pub use skb::HostSkb;
 pub use table::HostTable;
 pub use world::{HostWorld, Redirect};
 
+use crate::egress::Trouble;
 use crate::family::V4Family;
-use crate::pipeline::{self, Decision};
-use crate::{answer, connect, egress, refuse};
+use crate::pipeline::{self, Step};
+use crate::place::{self, Place};
+use crate::refuse::Why;
+use crate::{answer, connect, egress, failover, refuse};
 
 /// What `sluice_xdp` does with a frame, but for counting it.
 pub fn run_ingress(frame: &mut HostFrame, world: &HostWorld) -> Reason {
     if let Some(reason) = pipeline::established(frame, world) {
         return reason;
     }
-    match pipeline::first_contact(frame, world) {
-        Decision::Done(reason) => reason,
+    let decision = pipeline::first_contact(frame, world);
+    match decision.step {
+        Step::Done => Reason::from_u32(decision.with),
         // The kernel's program counts a flow that vanishes between the two as half edited.
-        Decision::Forward => pipeline::established(frame, world).unwrap_or(Reason::HalfEdited),
-        Decision::Open(place) => pipeline::carry_out(frame, world, |frame, world, packet| {
-            connect::send::<_, V4Family, _>(frame, world, packet, place)
-        }),
-        Decision::Deliver => pipeline::carry_out(frame, world, |frame, world, packet| {
-            answer::deliver::<_, V4Family, _>(frame, world, packet)
-        }),
-        Decision::Refuse(why) => pipeline::carry_out(frame, world, |frame, world, packet| {
-            refuse::packet::<_, V4Family, _>(frame, world, packet, why)
-        }),
+        Step::Forward => pipeline::established(frame, world).unwrap_or(Reason::HalfEdited),
+        Step::Settle => {
+            let place = place::settle(world, decision.with, 0);
+            match (place.endpoint, place.reason) {
+                (0, Reason::RefusedNoEndpoint) => refuse(frame, world, Why::NoEndpoint),
+                (0, reason) => reason,
+                _ => pipeline::carry_out(frame, world, |frame, world, packet| {
+                    connect::send::<_, V4Family, _>(frame, world, packet, place)
+                }),
+            }
+        }
+        Step::Resettle => {
+            let place = place::settle(world, 0, decision.with);
+            if place.endpoint == 0 {
+                return deliver(frame, world);
+            }
+            pipeline::carry_out(frame, world, |frame, world, packet| {
+                failover::from_wire::<_, V4Family, _>(frame, world, packet, place)
+            })
+        }
+        Step::Deliver => deliver(frame, world),
+        Step::Refuse => refuse(frame, world, Why::from_u32(decision.with)),
     }
+}
+
+fn deliver(frame: &mut HostFrame, world: &HostWorld) -> Reason {
+    pipeline::carry_out(frame, world, |frame, world, packet| {
+        answer::deliver::<_, V4Family, _>(frame, world, packet)
+    })
+}
+
+fn refuse(frame: &mut HostFrame, world: &HostWorld, why: Why) -> Reason {
+    pipeline::carry_out(frame, world, |frame, world, packet| {
+        refuse::packet::<_, V4Family, _>(frame, world, packet, why)
+    })
 }
 
 /// What `sluice_egress` does with a frame, but for counting it.
 pub fn run_egress(skb: &mut HostSkb, world: &HostWorld) -> Reason {
-    egress::egress(skb, world)
+    if let Some(reason) = egress::established(skb, world) {
+        return reason;
+    }
+    match egress::trouble(skb, world) {
+        Trouble::Done(reason) => reason,
+        Trouble::Handshake { cause, refused } => {
+            let place = if refused == 0 {
+                Place::NOWHERE
+            } else {
+                place::settle(world, 0, refused)
+            };
+            egress::answer_to(skb, world, cause, place)
+        }
+    }
 }

@@ -21,14 +21,17 @@ pub mod arp;
 pub mod candidates;
 pub mod connect;
 pub mod egress;
+pub mod failover;
 pub mod family;
 pub mod flow;
 pub mod frame;
+pub mod health;
 #[cfg(not(target_arch = "bpf"))]
 pub mod host;
 pub mod nat;
 pub mod packet;
 pub mod pipeline;
+pub mod place;
 pub mod promote;
 pub mod refuse;
 pub mod rewrite;

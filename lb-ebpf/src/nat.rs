@@ -3,7 +3,6 @@
 use lb_common::abi::FlowKey;
 use lb_common::wire::Be16;
 
-use crate::packet::Packet;
 use crate::world::{Entry, Slot, World};
 
 /// The port of the `attempt`-th try for a flow: pseudo-random, but the same again for a repeated
@@ -21,20 +20,20 @@ pub fn port(range: [u16; 2], hash: u32, attempt: u32) -> Be16 {
     Be16::new(first.wrapping_add(((mixed * count) >> 16) as u16))
 }
 
-/// True when an established connection other than this packet's has the reply tuple.
+/// True when an established connection other than the client's has the reply tuple.
 #[inline(always)]
 pub fn taken<W: World>(
     world: &W,
     reply: &FlowKey<W::Addr>,
     local: bool,
-    packet: &Packet<W::Addr>,
+    client: &FlowKey<W::Addr>,
 ) -> bool {
     if local {
         let Some(slot) = world.reverse().find(reply) else {
             return false;
         };
         let holder = slot.read();
-        holder.vip != packet.net.dst || holder.ports != packet.ports.swapped()
+        holder.vip != client.dst || holder.ports != client.ports.swapped()
     } else {
         world.flows().find(reply).is_some()
     }

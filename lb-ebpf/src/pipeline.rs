@@ -10,7 +10,8 @@ use lb_common::abi::{STATE_GONE, verdict};
 use lb_common::wire::eth::{self, Ethernet};
 use lb_common::{Reason, V4};
 
-use crate::connect::Place;
+#[cfg(doc)]
+use crate::failover;
 use crate::family::{Family, Network, V4Family};
 use crate::frame::Frame;
 use crate::packet::Packet;
@@ -53,32 +54,96 @@ fn known_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
 }
 
 /// What is to be done with a packet that no flow knows. Carrying it out is another function, so
-/// that each has a kernel stack to itself.
-#[derive(Clone, Copy, Debug)]
-pub enum Decision {
-    /// Nothing more.
-    Done(Reason),
+/// that each has a kernel stack to itself. A struct, not an enum with data: the optimiser leaves
+/// what a variant lacks undefined, and the verifier refuses to see that moved about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Decision {
+    /// The step.
+    pub step: Step,
+    /// What it is done with: see [`Step`].
+    pub with: u32,
+}
+
+/// The step that follows [`first_contact`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum Step {
+    /// Nothing more, for this [`Reason`].
+    Done,
     /// Its flow has just begun: the hot path knows the way now.
     Forward,
-    /// It opens a connection to this endpoint.
-    Open(Place),
+    /// It opens a connection: find the endpoint for what is in the draft, then
+    /// [`connect::send`]; without one, refuse. With the client's endpoint by affinity, or 0.
+    Settle,
     /// It is an endpoint's answer: hand it to the client.
     Deliver,
+    /// It is the refusal of this endpoint: find another one, then [`failover::from_wire`];
+    /// without one, hand it to the client.
+    Resettle,
+    /// Say no, for this [`Why`].
+    Refuse,
+}
+
+impl Decision {
+    /// The hot path knows the way now.
+    pub const FORWARD: Self = Self {
+        step: Step::Forward,
+        with: 0,
+    };
+    /// Hand it to the client.
+    pub const DELIVER: Self = Self {
+        step: Step::Deliver,
+        with: 0,
+    };
+
+    /// Nothing more.
+    #[inline(always)]
+    pub const fn done(reason: Reason) -> Self {
+        Self {
+            step: Step::Done,
+            with: reason as u32,
+        }
+    }
+
+    /// Find an endpoint, the client's own first.
+    #[inline(always)]
+    pub const fn settle(sticky: u32) -> Self {
+        Self {
+            step: Step::Settle,
+            with: sticky,
+        }
+    }
+
+    /// Find another endpoint.
+    #[inline(always)]
+    pub const fn resettle(refused: u32) -> Self {
+        Self {
+            step: Step::Resettle,
+            with: refused,
+        }
+    }
+
     /// Say no.
-    Refuse(Why),
+    #[inline(always)]
+    pub const fn refuse(why: Why) -> Self {
+        Self {
+            step: Step::Refuse,
+            with: why as u32,
+        }
+    }
 }
 
 /// Everything else: questions, new connections, answers, and what must be refused.
 #[inline(always)]
 pub fn first_contact<F: Frame, W: World<Addr = V4>>(frame: &mut F, world: &W) -> Decision {
     let Some(ethernet) = frame.read::<Ethernet>(0) else {
-        return Decision::Done(Reason::TooShort);
+        return Decision::done(Reason::TooShort);
     };
     let decided = match ethernet.ethertype {
-        eth::ARP => arp::question(frame, world, ethernet).map(Decision::Done),
+        eth::ARP => arp::question(frame, world, ethernet).map(Decision::done),
         _ => unknown_flow::<F, V4Family, W>(frame, world, ethernet),
     };
-    decided.unwrap_or_else(Decision::Done)
+    decided.unwrap_or_else(Decision::done)
 }
 
 #[inline(always)]
@@ -93,17 +158,17 @@ fn unknown_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
         Err(fault) => return odd_packet::<F, N, W>(frame, world, ethernet, net, fault),
     };
     if answer::is_for_snat(world, &packet) {
-        return answer::from_wire(world, &packet);
+        return answer::from_wire(frame, world, &packet);
     }
     let Some(frontend) = world.frontend(&packet.frontend_key()) else {
         not_for_vip(world, net.dst)?;
-        return Ok(Decision::Refuse(Why::Port));
+        return Ok(Decision::refuse(Why::Port));
     };
     if packet.is_tcp() && !packet.is_syn() {
         let decision = promote::acknowledgement(world, &packet)?;
-        let unknown = matches!(decision, Decision::Refuse(Why::UnknownFlow));
+        let unknown = decision == Decision::refuse(Why::UnknownFlow);
         return Ok(if unknown && is_gone(world, &packet) {
-            Decision::Refuse(Why::Gone)
+            Decision::refuse(Why::Gone)
         } else {
             decision
         });
@@ -112,12 +177,11 @@ fn unknown_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     match frontend.verdict {
         verdict::FORWARD => connect::open(frame, world, &packet, &frontend),
         verdict::DROP => Err(Reason::NoLocalEndpoint),
-        _ => Ok(Decision::Refuse(Why::NoEndpoint)),
+        _ => Ok(Decision::refuse(Why::NoEndpoint)),
     }
 }
 
-/// Carries out [`Decision::Open`], [`Decision::Deliver`] or [`Decision::Refuse`] on a packet that
-/// was judged sound before.
+/// Carries out what was decided about a packet that was judged sound before.
 #[inline(always)]
 pub fn carry_out<F: Frame, W: World<Addr = V4>>(
     frame: &mut F,
@@ -161,7 +225,7 @@ fn odd_packet<F: Frame, N: Family, W: World<Addr = N::Addr>>(
 ) -> Result<Decision, Reason> {
     not_for_vip(world, net.dst)?;
     if net.protocol == N::ICMP && fault == Reason::UnsupportedProtocol {
-        return refuse::echo::<F, N, W>(frame, world, ethernet, net).map(Decision::Done);
+        return refuse::echo::<F, N, W>(frame, world, ethernet, net).map(Decision::done);
     }
     Err(fault)
 }

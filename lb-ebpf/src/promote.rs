@@ -21,7 +21,7 @@ use crate::world::{Entry, Inserted, Slot, World};
 pub fn acknowledgement<W: World>(world: &W, packet: &Packet<W::Addr>) -> Result<Decision, Reason> {
     let key = &packet.key();
     let Some(answered) = answered(world, packet) else {
-        return Ok(Decision::Refuse(Why::UnknownFlow));
+        return Ok(Decision::refuse(Why::UnknownFlow));
     };
     if packet.eth.src.is_group() {
         // Replies of full NAT would go there.
@@ -30,7 +30,7 @@ pub fn acknowledgement<W: World>(world: &W, packet: &Packet<W::Addr>) -> Result<
     let endpoint = world.endpoint(answered.endpoint);
     let state = endpoint.map_or(State::Unused, |endpoint| State::from_u8(endpoint.state));
     if state == State::Gone || state == State::Unused {
-        return Ok(Decision::Refuse(Why::Gone));
+        return Ok(Decision::refuse(Why::Gone));
     }
     let way = ClientWay {
         ifindex: world.link().ifindex,
@@ -40,9 +40,9 @@ pub fn acknowledgement<W: World>(world: &W, packet: &Packet<W::Addr>) -> Result<
     match install(world, key, &answered, way) {
         Ok(()) => {
             world.answered().remove(key);
-            Ok(Decision::Forward)
+            Ok(Decision::FORWARD)
         }
-        Err(Reason::TableFull) => Ok(Decision::Refuse(Why::TableFull)),
+        Err(Reason::TableFull) => Ok(Decision::refuse(Why::TableFull)),
         Err(reason) => Err(reason),
     }
 }

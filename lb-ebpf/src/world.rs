@@ -9,6 +9,9 @@ use lb_common::abi::{
 };
 use lb_common::{Address, Mac};
 
+use crate::health::{self, Failure};
+use crate::place::{self, Offer, Terms};
+
 /// A value inside a table.
 pub trait Slot<T: Copy> {
     /// A copy; only the fields that are used are loaded.
@@ -30,6 +33,24 @@ pub enum Inserted {
     Full,
 }
 
+/// A connection attempt on its way to an endpoint.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Draft<A> {
+    /// What is to be remembered of it.
+    pub handshake: Handshake<A>,
+    /// The frontend that it asks for.
+    pub frontend: Frontend,
+    /// 6 or 17.
+    pub protocol: u32,
+}
+
+/// The body of a loop, and what it works on.
+pub trait Turn<W> {
+    /// One turn.
+    fn turn(&mut self, world: &W, index: u32);
+}
+
 /// A hash table.
 pub trait Entry<K, V: Copy> {
     /// What a lookup hands out.
@@ -49,7 +70,7 @@ pub trait Entry<K, V: Copy> {
 }
 
 /// The tables and clocks of one node, for one address family.
-pub trait World {
+pub trait World: Sized {
     /// Addresses of the family.
     type Addr: Address;
     /// Health slots.
@@ -95,14 +116,31 @@ pub trait World {
     /// Session affinity.
     fn affinity(&self) -> impl Entry<AffinityKey<Self::Addr>, Affinity>;
 
-    /// Lends room for a handshake to be drawn up in: it is too large for the kernel's stack. What
-    /// stands in it is left from before.
-    fn with_draft<R>(&self, draw: impl FnOnce(&mut Handshake<Self::Addr>) -> R) -> Option<R>;
+    /// Lends room for a connection attempt to be drawn up in: it is too large for the kernel's
+    /// stack, and the next step of the same packet finds it there. What stands in it at first is
+    /// left from before.
+    fn with_draft<R>(&self, draw: impl FnOnce(&mut Draft<Self::Addr>) -> R) -> Option<R>;
+
+    /// Takes so many turns. The kernel's verifier looks at one of them only.
+    fn repeat(&self, turns: u32, body: &mut impl Turn<Self>);
+
+    /// [`place::offer`], where its stack and the verifier's work are best kept apart.
+    #[inline(always)]
+    fn offer(&self, id: u32, hash: u32, terms: Terms) -> Offer {
+        place::offer(self, id, hash, terms)
+    }
+    /// [`health::failed`] for the draft's frontend, apart for the same reason.
+    #[inline(always)]
+    fn failed(&self, id: u32, client: u32, failure: Failure) {
+        health::failed(self, id, client, failure);
+    }
 
     /// Takes one refusal from this tick's budget; false when it is spent.
     fn allow_refusal(&self) -> bool;
     /// Notes somebody else's claim to a VIP.
     fn note_conflict(&self, vip: Self::Addr, mac: Mac);
+    /// Puts the buffer into this link's ingress when the program ends (egress only).
+    fn reinject(&self);
     /// Sends the frame out of another interface when the program ends.
     fn redirect(&self, ifindex: u32);
 }

@@ -124,6 +124,9 @@ pub struct Reverse<A> {
 /// Bit of [`Handshake::flags`]: a SYN-ACK has passed, the SYN is never steered again.
 pub const HANDSHAKE_ANSWERED: u8 = 1;
 
+/// Bits of [`Handshake::flags`]: the SYN's ECE and CWR, where TCP has them (RFC 3168).
+pub const HANDSHAKE_ECN: u8 = 0xc0;
+
 /// A connection attempt (or one-way UDP exchange) under way to one endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(C)]

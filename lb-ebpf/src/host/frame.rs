@@ -5,7 +5,7 @@ use std::vec::Vec;
 use lb_common::abi::pod::{self, Plain};
 use lb_common::checksum;
 
-use crate::frame::{Bytes, Frame};
+use crate::frame::{Bytes, Frame, Rebuild};
 
 /// What new bytes hold: a driver's memory is not cleared, and nothing may count on it.
 const POISON: u8 = 0xa5;
@@ -49,7 +49,7 @@ impl Bytes for HostFrame {
     }
 }
 
-impl Frame for HostFrame {
+impl Rebuild for HostFrame {
     fn write<T: Plain>(&mut self, offset: usize, value: T) -> Option<()> {
         write(&mut self.bytes, offset, &value)
     }
@@ -63,7 +63,9 @@ impl Frame for HostFrame {
         self.bytes.resize(len, POISON);
         Some(())
     }
+}
 
+impl Frame for HostFrame {
     fn sum(&self, offset: usize, len: usize) -> Option<u16> {
         if len > LONGEST_SUM {
             return None;

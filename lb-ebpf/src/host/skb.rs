@@ -12,7 +12,7 @@ use lb_common::abi::pod::{self, Plain};
 use lb_common::wire::Be16;
 
 use super::frame::write;
-use crate::frame::{Bytes, Checksum, Skb};
+use crate::frame::{Bytes, Checksum, Rebuild, Skb};
 
 /// What UDP sends for a computed zero.
 const MANGLED_ZERO: u16 = 0xffff;
@@ -99,6 +99,21 @@ impl Bytes for HostSkb {
 
     fn read<T: Plain>(&self, offset: usize) -> Option<T> {
         pod::from_bytes(self.bytes.get(offset..)?)
+    }
+}
+
+impl Rebuild for HostSkb {
+    fn write<T: Plain>(&mut self, offset: usize, value: T) -> Option<()> {
+        write(&mut self.bytes, offset, &value)
+    }
+
+    fn resize(&mut self, len: usize) -> Option<()> {
+        // bpf_skb_change_tail keeps the headers and zeroes what it adds (net/core/filter.c).
+        if len < 34 {
+            return None;
+        }
+        self.bytes.resize(len, 0);
+        Some(())
     }
 }
 

@@ -13,7 +13,7 @@ use lb_common::wire::{Be16, Be32};
 use lb_common::{Mac, V4, bitmap_index, limits};
 
 use super::table::{HostSlot, HostTable};
-use crate::world::{Entry, World};
+use crate::world::{Draft, Entry, Turn, World};
 
 /// The interfaces that packets were redirected to.
 pub type Redirect = u32;
@@ -55,7 +55,7 @@ pub struct HostWorld {
     pub redirected: Cell<Option<Redirect>>,
     health: RefCell<HashMap<u32, HostSlot<Health>>>,
     refusals: Cell<(u32, u32)>,
-    draft: Cell<Handshake<V4>>,
+    draft: Cell<Draft<V4>>,
 }
 
 impl HostWorld {
@@ -104,7 +104,22 @@ impl HostWorld {
 }
 
 /// The room for a handshake as another packet has left it: nothing may count on what is there.
-const DIRTY: Handshake<V4> = Handshake {
+const DIRTY: Draft<V4> = Draft {
+    handshake: DIRTY_HANDSHAKE,
+    frontend: Frontend {
+        id: 0xa5a5,
+        region: 0xa5a5,
+        affinity: 0xa5a5,
+        members: 0xa5a5,
+        rows_log2: 0xa5,
+        verdict: 0xa5,
+        source_ranges: 0xa5,
+        zero: [0xa5; 3],
+    },
+    protocol: 0xa5,
+};
+
+const DIRTY_HANDSHAKE: Handshake<V4> = Handshake {
     vip: V4([0xa5; 4]),
     client: V4([0xa5; 4]),
     ports: Ports {
@@ -220,11 +235,17 @@ impl World for HostWorld {
         &self.affinity
     }
 
-    fn with_draft<R>(&self, draw: impl FnOnce(&mut Handshake<V4>) -> R) -> Option<R> {
+    fn with_draft<R>(&self, draw: impl FnOnce(&mut Draft<V4>) -> R) -> Option<R> {
         let mut draft = self.draft.get();
         let result = draw(&mut draft);
         self.draft.set(draft);
         Some(result)
+    }
+
+    fn repeat(&self, turns: u32, body: &mut impl Turn<Self>) {
+        for index in 0..turns {
+            body.turn(self, index);
+        }
     }
 
     fn allow_refusal(&self) -> bool {
@@ -247,6 +268,10 @@ impl World for HostWorld {
         };
         // Older claims make room in the kernel's table; this one has no limit.
         (&self.conflicts).insert(&vip, &conflict);
+    }
+
+    fn reinject(&self) {
+        self.redirected.set(Some(self.link.get().ifindex));
     }
 
     fn redirect(&self, ifindex: u32) {

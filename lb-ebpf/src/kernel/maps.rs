@@ -14,7 +14,7 @@ use lb_common::abi::{
     FrontendKey, Handshake, Health, Reverse, SourceRange, TableElement, Vip,
 };
 use lb_common::{Reason, V4, limits};
-use lb_ebpf::world::{Entry, Inserted, Slot};
+use lb_ebpf::world::{Draft, Entry, Inserted, Slot};
 
 /// Refusals sent in one coarse tick.
 #[repr(C)]
@@ -63,7 +63,7 @@ pub(crate) static CONFLICTS: LruHashMap<V4, Conflict, { limits::CONFLICTS }> = L
 #[btf_map(name = "refusals")]
 pub(crate) static REFUSALS: Array<Refusals, 1> = Array::new();
 #[btf_map(name = "draft")]
-pub(crate) static DRAFT: PerCpuArray<Handshake<V4>, 1> = PerCpuArray::new();
+pub(crate) static DRAFT: PerCpuArray<Draft<V4>, 1> = PerCpuArray::new();
 #[btf_map(name = "usage")]
 pub(crate) static USAGE: Array<u32, { limits::ENDPOINTS }> = Array::new();
 #[btf_map(name = "counters")]
@@ -182,6 +182,6 @@ pub(crate) fn use_endpoint(id: u32) {
 /// This CPU's room for a handshake under construction. Packet programs run with softirqs off, so
 /// no other run on this CPU comes between.
 #[inline(always)]
-pub(crate) fn draft() -> Option<MapSlot<Handshake<V4>>> {
+pub(crate) fn draft() -> Option<MapSlot<Draft<V4>>> {
     DRAFT.get_ptr_mut(0).map(MapSlot)
 }

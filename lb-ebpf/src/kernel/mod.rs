@@ -19,18 +19,20 @@ mod world;
 mod xdp;
 
 use aya_ebpf::Global;
-use aya_ebpf::bindings::{TC_ACT_SHOT, TC_ACT_UNSPEC, xdp_action};
+use aya_ebpf::bindings::{TC_ACT_REDIRECT, TC_ACT_SHOT, TC_ACT_UNSPEC, xdp_action};
 use aya_ebpf::macros::{classifier, xdp};
 use aya_ebpf::programs::{TcContext, XdpContext};
 use lb_common::abi::{LINK_NONE, Link};
-use lb_common::wire::Be16;
 use lb_common::{Mac, Outcome, Reason};
-use lb_ebpf::connect::Place;
+use lb_ebpf::egress::{Cause, Trouble};
 use lb_ebpf::family::V4Family;
 use lb_ebpf::frame::Bytes as _;
-use lb_ebpf::pipeline::Decision;
+use lb_ebpf::health::Failure;
+use lb_ebpf::pipeline::Step;
+use lb_ebpf::place::{self, Place, Terms};
 use lb_ebpf::refuse::Why;
-use lb_ebpf::{answer, connect, egress, pipeline, refuse};
+use lb_ebpf::{answer, connect, egress, failover, health, pipeline, refuse};
+use skb::SkbFrame;
 use world::Kernel;
 use xdp::XdpFrame;
 
@@ -66,7 +68,8 @@ fn ingress(ctx: &XdpContext, bytes: u32) -> u32 {
         reason = match decision as u8 {
             DONE => (decision >> 32) as u32,
             FORWARD => established(ctx),
-            OPEN => open(ctx, (decision >> 32) as u32, decision as u32),
+            SETTLE => settle_and_open(ctx, (decision >> 32) as u32),
+            RESETTLE => resettle(ctx, (decision >> 32) as u32),
             DELIVER => deliver(ctx),
             _ => refuse(ctx, (decision >> 32) as u32),
         };
@@ -84,12 +87,11 @@ fn ingress(ctx: &XdpContext, bytes: u32) -> u32 {
 // Functions of their own pass plain integers: BTF has no word for an enum with data. A decision
 // is its kind in the lowest byte and what it carries above.
 const UNDECIDED: u32 = u32::MAX;
-const DONE: u8 = 0;
-const FORWARD: u8 = 1;
-const OPEN: u8 = 2;
-const DELIVER: u8 = 3;
-const REFUSE: u8 = 4;
-const REPEATED: u32 = 1 << 8;
+const DONE: u8 = Step::Done as u8;
+const FORWARD: u8 = Step::Forward as u8;
+const SETTLE: u8 = Step::Settle as u8;
+const RESETTLE: u8 = Step::Resettle as u8;
+const DELIVER: u8 = Step::Deliver as u8;
 
 #[inline(never)]
 fn established(ctx: &XdpContext) -> u32 {
@@ -99,32 +101,73 @@ fn established(ctx: &XdpContext) -> u32 {
 
 #[inline(never)]
 fn first_contact(ctx: &XdpContext) -> u64 {
-    let (kind, low, high) = match pipeline::first_contact(&mut XdpFrame::new(ctx), &Kernel) {
-        Decision::Done(reason) => (DONE, 0, reason as u32),
-        Decision::Forward => (FORWARD, 0, 0),
-        Decision::Open(place) => {
-            let repeated = if place.repeated { REPEATED } else { 0 };
-            (
-                OPEN,
-                u32::from(place.source_port.word()) << 16 | repeated,
-                place.endpoint,
-            )
-        }
-        Decision::Deliver => (DELIVER, 0, 0),
-        Decision::Refuse(why) => (REFUSE, 0, why as u32),
+    let decision = pipeline::first_contact(&mut XdpFrame::new(ctx), &Kernel);
+    u64::from(decision.with) << 32 | u64::from(decision.step as u8)
+}
+
+/// A global function: the verifier walks it once, with any arguments. Walked anew for every state
+/// of its callers, its rounds and tries took the programs past the limit of a million
+/// instructions. What it works on is in the draft.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn sluice_settle(sticky: u32, refused: u32) -> u64 {
+    place::settle(&Kernel, sticky, refused).pack()
+}
+
+/// Global for the same reason: one offer of each settling.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn sluice_offer(id: u32, hash: u32, terms: u32) -> u64 {
+    place::offer(&Kernel, id, hash, Terms::from_u32(terms)).pack()
+}
+
+/// Global for the same reason: a failure that may eject an endpoint.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn sluice_failed(id: u32, client: u32, refused: u32) -> u32 {
+    let failure = if refused == 0 {
+        Failure::Silent
+    } else {
+        Failure::Refused
     };
-    u64::from(high) << 32 | u64::from(low | u32::from(kind))
+    health::failed(&Kernel, id, client, failure);
+    0
+}
+
+#[inline(always)]
+fn settle_and_open(ctx: &XdpContext, sticky: u32) -> u32 {
+    let settled = sluice_settle(sticky, 0);
+    let place = Place::unpack(settled);
+    if place.endpoint != 0 {
+        open(ctx, settled)
+    } else if place.reason as u32 == Reason::RefusedNoEndpoint as u32 {
+        refuse(ctx, Why::NoEndpoint as u32)
+    } else {
+        place.reason as u32
+    }
+}
+
+#[inline(always)]
+fn resettle(ctx: &XdpContext, refused: u32) -> u32 {
+    let settled = sluice_settle(0, refused);
+    if Place::unpack(settled).endpoint == 0 {
+        deliver(ctx)
+    } else {
+        failover(ctx, settled)
+    }
 }
 
 #[inline(never)]
-fn open(ctx: &XdpContext, endpoint: u32, rest: u32) -> u32 {
-    let place = Place {
-        endpoint,
-        source_port: Be16::from_word((rest >> 16) as u16),
-        repeated: rest & REPEATED != 0,
-    };
+fn open(ctx: &XdpContext, settled: u64) -> u32 {
     pipeline::carry_out(&mut XdpFrame::new(ctx), &Kernel, |frame, world, packet| {
-        connect::send::<_, V4Family, _>(frame, world, packet, place)
+        connect::send::<_, V4Family, _>(frame, world, packet, Place::unpack(settled))
+    }) as u32
+}
+
+#[inline(never)]
+fn failover(ctx: &XdpContext, settled: u64) -> u32 {
+    pipeline::carry_out(&mut XdpFrame::new(ctx), &Kernel, |frame, world, packet| {
+        failover::from_wire::<_, V4Family, _>(frame, world, packet, Place::unpack(settled))
     }) as u32
 }
 
@@ -145,16 +188,60 @@ fn refuse(ctx: &XdpContext, why: u32) -> u32 {
 /// Egress: replies of local endpoints.
 #[classifier]
 fn sluice_egress(ctx: TcContext) -> i32 {
-    let mut skb = skb::SkbFrame::new(&ctx);
     let bytes = ctx.len();
-    let reason = egress::egress(&mut skb, &Kernel);
+    let mut reason = reply(&ctx);
+    if reason == UNDECIDED {
+        reason = reply_in_trouble(&ctx);
+    }
+    let reason = Reason::from_u32(reason);
     maps::count(reason, bytes);
     match reason.outcome() {
         // "Unspecified" lets the next program of the chain decide too.
         Outcome::Pass | Outcome::Transmit => TC_ACT_UNSPEC,
-        Outcome::Redirect => aya_ebpf::bindings::TC_ACT_REDIRECT,
+        Outcome::Redirect => TC_ACT_REDIRECT,
         Outcome::Drop => TC_ACT_SHOT,
     }
+}
+
+#[inline(never)]
+fn reply(ctx: &TcContext) -> u32 {
+    egress::established(&mut SkbFrame::new(ctx), &Kernel).map_or(UNDECIDED, |reason| reason as u32)
+}
+
+#[inline(always)]
+fn reply_in_trouble(ctx: &TcContext) -> u32 {
+    let decision = trouble(ctx);
+    if decision as u8 == DONE {
+        return (decision >> 32) as u32;
+    }
+    let refused = (decision >> 32) as u32;
+    let settled = if refused == 0 {
+        0
+    } else {
+        sluice_settle(0, refused)
+    };
+    answer_to(ctx, decision as u32 >> 8, settled)
+}
+
+#[inline(never)]
+fn trouble(ctx: &TcContext) -> u64 {
+    match egress::trouble(&SkbFrame::new(ctx), &Kernel) {
+        Trouble::Done(reason) => u64::from(reason as u32) << 32 | u64::from(DONE),
+        Trouble::Handshake { cause, refused } => {
+            u64::from(refused) << 32 | u64::from((cause as u32) << 8) | u64::from(RESETTLE)
+        }
+    }
+}
+
+#[inline(never)]
+fn answer_to(ctx: &TcContext, cause: u32, settled: u64) -> u32 {
+    let cause = Cause::from_u32(cause);
+    egress::answer_to(
+        &mut SkbFrame::new(ctx),
+        &Kernel,
+        cause,
+        Place::unpack(settled),
+    ) as u32
 }
 
 #[panic_handler]

@@ -4,12 +4,12 @@
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::{BPF_F_MARK_MANGLED_0, BPF_F_PSEUDO_HDR};
-use aya_ebpf::helpers::generated::bpf_skb_load_bytes;
+use aya_ebpf::helpers::generated::{bpf_skb_change_tail, bpf_skb_load_bytes};
 use aya_ebpf::programs::TcContext;
 use lb_common::V4;
 use lb_common::abi::pod::Plain;
 use lb_common::wire::Be16;
-use lb_ebpf::frame::{Bytes, Checksum, Skb};
+use lb_ebpf::frame::{Bytes, Checksum, Rebuild, Skb};
 
 /// A frame under TCX.
 pub(crate) struct SkbFrame<'a> {
@@ -60,6 +60,21 @@ fn flags(transport: Checksum) -> u64 {
         u64::from(BPF_F_MARK_MANGLED_0)
     } else {
         0
+    }
+}
+
+impl Rebuild for SkbFrame<'_> {
+    #[inline(always)]
+    fn write<T: Plain>(&mut self, offset: usize, value: T) -> Option<()> {
+        self.ctx.store(offset, &value, 0).ok()
+    }
+
+    #[inline(always)]
+    fn resize(&mut self, len: usize) -> Option<()> {
+        // SAFETY: the context is this run's; the helper checks the room, and every access after
+        // it takes the pointers anew.
+        let result = unsafe { bpf_skb_change_tail(self.ctx.as_ptr().cast(), len as u32, 0) };
+        if result == 0 { Some(()) } else { None }
     }
 }
 

@@ -1,14 +1,19 @@
 //! The kernel's tables and clocks as the pipeline's [`World`].
 
+use core::ffi::c_void;
+
+use aya_ebpf::bindings::BPF_F_INGRESS;
 use aya_ebpf::helpers::generated::{
-    bpf_get_prandom_u32, bpf_ktime_get_boot_ns, bpf_ktime_get_coarse_ns, bpf_redirect,
+    bpf_get_prandom_u32, bpf_ktime_get_boot_ns, bpf_ktime_get_coarse_ns, bpf_loop, bpf_redirect,
 };
 use lb_common::abi::{
     Affinity, AffinityKey, Answered, Config, Conflict, Endpoint, Flow, FlowKey, Frontend,
     FrontendKey, Handshake, Health, Link, Reverse, SourceRange, Vip,
 };
 use lb_common::{Mac, V4, bitmap_index, limits};
-use lb_ebpf::world::{Entry, Slot, World};
+use lb_ebpf::health::Failure;
+use lb_ebpf::place::{Offer, Terms};
+use lb_ebpf::world::{Draft, Entry, Slot, Turn, World};
 
 use super::LINK;
 use super::maps::{self, MapSlot, Table, slot};
@@ -115,8 +120,24 @@ impl World for Kernel {
     }
 
     #[inline(always)]
-    fn with_draft<R>(&self, draw: impl FnOnce(&mut Handshake<V4>) -> R) -> Option<R> {
+    fn with_draft<R>(&self, draw: impl FnOnce(&mut Draft<V4>) -> R) -> Option<R> {
         maps::draft().map(|slot| slot.update(draw))
+    }
+
+    #[inline(always)]
+    fn repeat(&self, turns: u32, body: &mut impl Turn<Self>) {
+        repeat(turns, body);
+    }
+
+    #[inline(always)]
+    fn offer(&self, id: u32, hash: u32, terms: Terms) -> Offer {
+        Offer::unpack(super::sluice_offer(id, hash, terms as u32))
+    }
+
+    #[inline(always)]
+    fn failed(&self, id: u32, client: u32, failure: Failure) {
+        let refused = u32::from(failure as u8 == Failure::Refused as u8);
+        super::sluice_failed(id, client, refused);
     }
 
     #[inline(always)]
@@ -158,10 +179,27 @@ impl World for Kernel {
     }
 
     #[inline(always)]
+    fn reinject(&self) {
+        // SAFETY: the helper only notes the interface for when the program ends.
+        unsafe { bpf_redirect(LINK.load().ifindex, u64::from(BPF_F_INGRESS)) };
+    }
+
+    #[inline(always)]
     fn redirect(&self, ifindex: u32) {
         // SAFETY: the helper only notes the interface for when the program ends.
         unsafe { bpf_redirect(ifindex, 0) };
     }
+}
+
+#[inline(always)]
+fn repeat<T: Turn<Kernel>>(turns: u32, body: &mut T) {
+    extern "C" fn one<T: Turn<Kernel>>(index: u32, body: &mut T) -> i64 {
+        body.turn(&Kernel, index);
+        0
+    }
+    let (step, data) = (one::<T> as *mut c_void, core::ptr::from_mut(body).cast());
+    // SAFETY: the step takes what the helper passes: the turn's number and this pointer.
+    unsafe { bpf_loop(turns, step, data, 0) };
 }
 
 #[inline(always)]

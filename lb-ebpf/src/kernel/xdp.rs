@@ -14,7 +14,7 @@ use aya_ebpf::helpers::generated::{
 use aya_ebpf::programs::XdpContext;
 use lb_common::abi::pod::Plain;
 use lb_common::checksum;
-use lb_ebpf::frame::{Bytes, Frame};
+use lb_ebpf::frame::{Bytes, Frame, Rebuild};
 
 /// A frame under XDP.
 pub(crate) struct XdpFrame<'a> {
@@ -84,7 +84,7 @@ impl Bytes for XdpFrame<'_> {
 /// Most bytes that are summed: more than a page-sized frame holds.
 const LONGEST_SUM: usize = 4096;
 
-impl Frame for XdpFrame<'_> {
+impl Rebuild for XdpFrame<'_> {
     #[inline(always)]
     fn write<T: Plain>(&mut self, offset: usize, value: T) -> Option<()> {
         // SAFETY: as in `read`; the program owns the packet while it runs.
@@ -100,7 +100,9 @@ impl Frame for XdpFrame<'_> {
         (self.start, self.end) = bounds(self.ctx);
         if result == 0 { Some(()) } else { None }
     }
+}
 
+impl Frame for XdpFrame<'_> {
     #[inline(always)]
     fn sum(&self, offset: usize, len: usize) -> Option<u16> {
         // What is not in the first piece of a frame cannot be summed either.
