@@ -48,6 +48,8 @@ const TICK: Duration = Duration::from_millis(250);
 const SWEEP: Duration = Duration::from_secs(5);
 /// How often map fills are counted.
 const FILLS: Duration = Duration::from_secs(30);
+/// How many milliseconds a new next hop is waited for: a LAN answers within one.
+const RESOLVE_TRIES: u32 = 50;
 /// How long a `Gone` endpoint is kept, so that its flows can be reset.
 const GONE_KEPT: Duration = Duration::from_secs(15);
 
@@ -336,6 +338,7 @@ impl Agent {
             })
             .collect();
         report(self.next_hops.want(&nat));
+        self.next_hops.await_fresh(RESOLVE_TRIES);
         let next_hops = self.next_hops.resolved(&self.links);
         let config = self.settings.config(self.uplinks.values());
         let mut store = KernelStore::new(&mut self.datapath.maps);

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -83,6 +84,8 @@ struct Entry {
     mac: Option<[u8; 6]>,
     /// Installed by us, ours to remove.
     managed: bool,
+    /// Installed a moment ago, not resolved yet.
+    fresh: bool,
 }
 
 impl NextHops {
@@ -151,7 +154,15 @@ impl NextHops {
                 continue;
             }
             let mac = entry.and_then(|entry| entry.mac);
-            self.neighbours.insert(route, Entry { mac, managed });
+            let fresh = mac.is_none();
+            self.neighbours.insert(
+                route,
+                Entry {
+                    mac,
+                    managed,
+                    fresh,
+                },
+            );
         }
     }
 
@@ -160,6 +171,37 @@ impl NextHops {
         let mut failures = Vec::new();
         self.settle(&mut failures);
         failures
+    }
+
+    /// Gives neighbours that were installed a moment ago the time to be resolved: an endpoint in
+    /// use before its next hop is known costs its first clients a SYN, which is a second. Asks the
+    /// kernel up to `tries` times, a millisecond apart; one that stays silent is not waited for
+    /// again.
+    pub fn await_fresh(&mut self, tries: u32) {
+        for attempt in 0..tries {
+            if !self.neighbours.values().any(|entry| entry.fresh) {
+                return;
+            }
+            if attempt > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let Ok(known) = neighbour::neighbours() else {
+                break;
+            };
+            for neighbour in known.iter().filter(|neighbour| neighbour.mac.is_some()) {
+                let route = Route {
+                    via: neighbour.ip,
+                    ifindex: neighbour.ifindex,
+                };
+                if let Some(entry) = self.neighbours.get_mut(&route) {
+                    entry.mac = neighbour.mac;
+                    entry.fresh = false;
+                }
+            }
+        }
+        for entry in self.neighbours.values_mut() {
+            entry.fresh = false;
+        }
     }
 
     /// Takes in what the kernel said; true when a next hop has changed. [`Self::refresh`] should
