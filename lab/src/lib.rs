@@ -24,6 +24,7 @@ pub mod proc;
 pub mod raw;
 pub mod report;
 pub mod serve;
+pub mod stage;
 pub mod teardown;
 pub mod xdp_pass;
 

@@ -1,5 +1,5 @@
 //! Which endpoints a new connection is offered to, in order: the client's sticky one, the row's
-//! primary and secondary, then the primary of a following row.
+//! primary and secondary, then other members on a walk of the connection's own.
 //!
 //! Every endpoint in here takes new connections now; one that drains, has gone or is ejected is
 //! skipped, the table stays as it is. The order is a function of tables and tuple alone, so a
@@ -10,25 +10,59 @@ use lb_common::select::{self, Layout, Slot as Word};
 
 use crate::world::World;
 
-/// Offers of one connection, as endpoint ids; 0 for none.
+/// Where one connection's offers come from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(C)]
 pub struct Candidates {
-    /// The ids, best first.
-    pub ids: [u32; 4],
+    /// The client's endpoint by affinity, and those of its row; 0 for none.
+    pub first: [u32; 3],
     /// Flow hash that they came from.
     pub hash: u32,
+    region: u32,
+    layout: Layout,
 }
 
+/// Most endpoints on the walk. Half of a Service may be ejected: with eight more to look at,
+/// hardly a connection finds nothing but those.
+pub const WALK: u32 = 8;
+
 impl Candidates {
+    /// Nobody.
+    pub const NONE: Self = Self {
+        first: [0; 3],
+        hash: 0,
+        region: 0,
+        layout: Layout::EMPTY,
+    };
+
     /// The `index`-th offer; 0 for none.
     #[inline(always)]
-    pub fn id(&self, index: u32) -> u32 {
+    pub fn id<W: World>(&self, world: &W, index: u32) -> u32 {
         match index {
-            0 => self.ids[0],
-            1 => self.ids[1],
-            2 => self.ids[2],
-            _ => self.ids[3],
+            0 => self.first[0],
+            1 => self.first[1],
+            2 => self.first[2],
+            index => self.on_the_walk(world, index - 3),
         }
+    }
+
+    /// A member on the connection's walk. All are visited where they are few. Where they are many
+    /// the walk jumps: neighbours in the order of addresses are neighbours on a node, and die with
+    /// it together.
+    #[inline(always)]
+    fn on_the_walk<W: World>(&self, world: &W, step: u32) -> u32 {
+        let members = self.layout.members();
+        if members == 0 {
+            return 0;
+        }
+        let mixed = self.hash.wrapping_mul(0x9e37_79b1);
+        let stride = if members <= WALK {
+            1
+        } else {
+            1 + (mixed & 0xffff) % (members - 1)
+        };
+        let member = ((mixed >> 16) + step * stride) % members;
+        word(world, self.layout.member_at(self.region, member))
     }
 }
 
@@ -48,23 +82,19 @@ pub fn of<W: World>(
         client.protocol,
         world.config().seed,
     );
-    let layout = Layout::new(frontend.members, frontend.rows_log2);
-    if frontend.members == 0 || frontend.verdict != verdict::FORWARD {
-        return Candidates { ids: [0; 4], hash };
-    }
-    let row = layout.row_of(hash);
-    let (primary, secondary) = choice(world, frontend, layout, row);
-    let (mut third, fourth) = choice(world, frontend, layout, layout.row_of(row.wrapping_add(1)));
-    if third == primary || third == secondary {
-        third = fourth;
-    }
-    if third == primary || third == secondary {
-        third = 0;
-    }
-    Candidates {
-        ids: [sticky, primary, secondary, third],
+    let mut candidates = Candidates {
+        first: [0; 3],
         hash,
+        region: frontend.region,
+        layout: Layout::EMPTY,
+    };
+    if frontend.members != 0 && frontend.verdict == verdict::FORWARD {
+        let layout = Layout::new(frontend.members, frontend.rows_log2);
+        candidates.layout = layout;
+        let (primary, secondary) = choice(world, frontend, layout, layout.row_of(hash));
+        candidates.first = [sticky, primary, secondary];
     }
+    candidates
 }
 
 /// The endpoints of one row.

@@ -183,7 +183,7 @@ fn syn<F: Rebuild, N: Family>(
     );
     tcp.checksum = Be16::from_word(!sum);
     // All ten words are written, then the frame is cut to those that count.
-    frame.resize(at + l4::TCP_LEN + MOST_OPTIONS)?;
+    frame.renew(at + l4::TCP_LEN + MOST_OPTIONS)?;
     let fresh = Fresh {
         src: reply.dst,
         dst: reply.src,
@@ -196,6 +196,6 @@ fn syn<F: Rebuild, N: Family>(
         .write(at + l4::TCP_LEN, handshake.options)
         .and_then(|()| frame.write(at, tcp))
         .and_then(|()| N::emit(frame, &fresh))
-        .and_then(|()| frame.write(eth::LEN - 2, eth::IPV4))
+        .and_then(|()| frame.write(eth::LEN - 2, N::ETHERTYPE))
         .and_then(|()| frame.resize(at + len))
 }

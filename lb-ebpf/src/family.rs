@@ -36,6 +36,8 @@ pub struct Network<A> {
 pub trait Family {
     /// Its addresses.
     type Addr: Address;
+    /// What an Ethernet header calls it.
+    const ETHERTYPE: Be16;
     /// Protocol number of its control messages.
     const ICMP: u8;
 
@@ -99,6 +101,7 @@ pub struct V4Family;
 
 impl Family for V4Family {
     type Addr = V4;
+    const ETHERTYPE: Be16 = eth::IPV4;
     const ICMP: u8 = ipv4::ICMP;
     const HEADER_LEN: usize = ipv4::MIN_LEN;
 

@@ -38,6 +38,13 @@ pub trait Rebuild: Bytes {
     /// Makes the frame `len` bytes long; none, and nothing changed, where that cannot be.
     #[must_use]
     fn resize(&mut self, len: usize) -> Option<()>;
+
+    /// The same for a frame that is written anew from its first byte: what it holds is lost. Room
+    /// behind a frame there may be none; in front of it every driver leaves some for XDP.
+    #[must_use]
+    fn renew(&mut self, len: usize) -> Option<()> {
+        self.resize(len)
+    }
 }
 
 /// A frame as XDP sees it.

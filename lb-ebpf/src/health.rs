@@ -155,16 +155,17 @@ fn survey<W: World>(world: &W, frontend: &Frontend, id: u32, now: u32, tick: u32
 
 impl<W: World> Turn<W> for Survey {
     #[inline(always)]
-    fn turn(&mut self, world: &W, index: u32) {
+    fn turn(&mut self, world: &W, index: u32) -> bool {
         let member = candidates::word(world, self.layout.member_at(self.region, index));
         if member == self.id {
-            return;
+            return true;
         }
         if let Some(slot) = world.health(member) {
             let health = slot.read();
             self.out += u32::from(is_out(health.ejected_until, self.tick));
             self.answering += u32::from(recent(health.answered, self.now));
         }
+        true
     }
 }
 

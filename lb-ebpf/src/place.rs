@@ -14,7 +14,7 @@ use crate::answer::client_key;
 use crate::candidates::{self, Candidates};
 use crate::health::{self, Failure, Standing};
 use crate::nat;
-use crate::world::{Draft, Entry, Inserted, Slot, World};
+use crate::world::{Draft, Entry, Inserted, Slot, Turn, World};
 
 /// Where a connection goes. Not an `Option`: the optimiser leaves the parts of an absent value
 /// undefined, which the verifier refuses to see moved about.
@@ -158,81 +158,156 @@ pub fn settle<W: World>(world: &W, sticky: u32, refused: u32) -> Place {
         return Place::NOWHERE;
     };
     let candidates = candidates::of(world, &frontend, &client, sticky);
-    let (place, silent) = place(world, tried, &candidates);
+    world.with_draft(|draft| {
+        draft.search = Search {
+            candidates,
+            asked: tried,
+            tries: count(tried),
+            spare: 0,
+            taken: 0,
+            silent: 0,
+            found: Place::NOWHERE.pack(),
+        };
+    });
+    world.repeat(ROUNDS, &mut Rounds(0));
+    let Some(search) = world.with_draft(|draft| draft.search) else {
+        return Place::NOWHERE;
+    };
     let (failed, failure) = if refused == 0 {
-        (silent, Failure::Silent)
+        (search.silent, Failure::Silent)
     } else {
         (refused, Failure::Refused)
     };
     if failed != 0 {
         world.failed(failed, client.src.fold(), failure);
     }
-    place
+    Place::unpack(search.found)
 }
 
-/// The place, and the first endpoint that was found silent.
-#[inline(always)]
-fn place<W: World>(world: &W, mut asked: [u32; 2], candidates: &Candidates) -> (Place, u32) {
-    let mut found = Place::NOWHERE;
-    let mut tries = count(asked);
-    let mut spare = 0;
-    let mut taken = 0;
-    let mut silent = 0;
-    for round in 0..ROUNDS {
+/// The search for a place, between its rounds. It stands in the draft: what a program keeps in a
+/// map, the verifier does not tell apart, while it would walk a round anew for each count on the
+/// stack.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Search {
+    candidates: Candidates,
+    /// The last two that were asked, and how many were in all.
+    asked: [u32; 2],
+    tries: u32,
+    /// The first that is ejected, whose tuple was taken, that is silent; 0 for none.
+    spare: u32,
+    taken: u32,
+    silent: u32,
+    /// The best so far: a [`Place`].
+    found: u64,
+}
+
+impl Search {
+    /// One that has not begun.
+    pub const NONE: Self = Self {
+        candidates: Candidates::NONE,
+        asked: [0; 2],
+        tries: 0,
+        spare: 0,
+        taken: 0,
+        silent: 0,
+        found: 0,
+    };
+}
+
+/// The rounds of the search.
+struct Rounds(#[expect(dead_code, reason = "the kernel wants something to point to")] u32);
+
+impl<W: World> Turn<W> for Rounds {
+    #[inline(always)]
+    fn turn(&mut self, world: &W, round: u32) -> bool {
+        let Some(mut search) = world.with_draft(|draft| draft.search) else {
+            return false;
+        };
+        let go_on = search.round(world, round);
+        world.with_draft(|draft| {
+            draft.handshake.tried = search.asked;
+            draft.search = search;
+        });
+        go_on
+    }
+}
+
+impl Search {
+    /// Asks one endpoint, if the round has one; false when it took the connection.
+    #[inline(always)]
+    fn round<W: World>(&mut self, world: &W, round: u32) -> bool {
         let id = match round {
             // What is ejected is better than nothing.
-            EJECTED if tries == 0 => spare,
-            OTHER_PORT if silent == 0 => taken,
+            EJECTED if self.silent == 0 => self.spare,
+            OTHER_PORT if self.silent == 0 => self.taken,
             EJECTED | OTHER_PORT => 0,
-            index => candidates.id(index),
+            index => self.candidates.id(world, index),
         };
-        let again = id == asked[0] || id == asked[1];
-        if id == 0 || round != OTHER_PORT && (again || tries >= MOST) {
-            continue;
+        let again = id == self.asked[0] || id == self.asked[1];
+        if id == 0 || round != OTHER_PORT && (again || self.tries >= MOST) {
+            return true;
         }
         let terms = match round {
             EJECTED => Terms::Spare,
             OTHER_PORT => Terms::OtherPort,
             _ => Terms::Usual,
         };
-        let offer = world.offer(id, candidates.hash, terms);
-        let place = Place {
-            endpoint: id,
-            source_port: offer.source_port,
-            repeated: offer.outcome != Took::New,
-            reason: Reason::RefusedNoEndpoint,
+        let offer = world.offer(id, self.candidates.hash, terms);
+        let place = |repeated| {
+            Place {
+                endpoint: id,
+                source_port: offer.source_port,
+                repeated,
+                reason: Reason::RefusedNoEndpoint,
+            }
+            .pack()
         };
         match offer.outcome {
-            Took::New | Took::Repeated => return (place, silent),
+            Took::New | Took::Repeated => {
+                let repeated = offer.outcome as u8 == Took::Repeated as u8;
+                self.found = place(repeated);
+                return false;
+            }
             Took::Silent => {
                 // Silence is no refusal: a SYN may be lost, or the endpoint's queue be full for
                 // a moment. With nobody else to ask, it is asked again.
-                found = place;
-                silent = if silent == 0 { id } else { silent };
+                self.found = place(true);
+                if self.silent == 0 {
+                    self.silent = id;
+                }
             }
-            Took::Closed => continue,
+            Took::Closed => return true,
             Took::Ejected => {
-                spare = if spare == 0 { id } else { spare };
-                continue;
+                if self.spare == 0 {
+                    self.spare = id;
+                }
+                return true;
             }
             Took::No => {
-                let tuple = offer.reason as u32 == Reason::TupleTaken as u32;
-                taken = if taken == 0 && tuple { id } else { taken };
-                found.reason = offer.reason;
+                if self.taken == 0 && offer.reason as u32 == Reason::TupleTaken as u32 {
+                    self.taken = id;
+                }
+                if self.silent == 0 {
+                    self.found = Place {
+                        reason: offer.reason,
+                        ..Place::NOWHERE
+                    }
+                    .pack();
+                }
             }
         }
-        asked = [id, asked[0]];
-        tries += 1;
-        world.with_draft(|draft| draft.handshake.tried = asked);
+        self.asked = [id, self.asked[0]];
+        self.tries += 1;
+        true
     }
-    (found, silent)
 }
 
-/// Rounds: four candidates, then the best of those that are ejected, then one whose tuple was
+/// Rounds: the candidates, then the best of those that are ejected, then one whose tuple was
 /// taken, under a port of ours.
-const ROUNDS: u32 = 6;
-const EJECTED: u32 = 4;
-const OTHER_PORT: u32 = 5;
+const ROUNDS: u32 = OTHER_PORT + 1;
+const EJECTED: u32 = 3 + candidates::WALK;
+const OTHER_PORT: u32 = EJECTED + 1;
 
 /// Endpoints that a handshake was offered to before its present one.
 #[inline(always)]

@@ -235,9 +235,14 @@ fn unreachable<F: Frame, N: Family>(
         },
         rest: Be32::new(0),
     };
-    frame
-        .resize(at + icmp::LEN + quoted)
-        .ok_or(Reason::CannotResize)?;
+    let len = at + icmp::LEN + quoted;
+    // Where the kernel will finish the sum, it has noted where, and no header may move.
+    let resized = if finished_later {
+        frame.resize(len)
+    } else {
+        frame.renew(len)
+    };
+    resized.ok_or(Reason::CannotResize)?;
     frame
         .write(at, message)
         .and_then(|()| frame.write(at + icmp::LEN, network))
@@ -273,5 +278,6 @@ fn reply_headers<F: Frame, N: Family>(
     let macs: [Mac; 2] = [packet.eth.src, link.mac];
     N::emit(frame, &fresh)
         .and_then(|()| frame.write(0, macs))
+        .and_then(|()| frame.write(eth::LEN - 2, N::ETHERTYPE))
         .ok_or(Reason::HalfEdited)
 }

@@ -10,7 +10,7 @@ use lb_common::abi::{
 use lb_common::{Address, Mac};
 
 use crate::health::{self, Failure};
-use crate::place::{self, Offer, Terms};
+use crate::place::{self, Offer, Search, Terms};
 
 /// A value inside a table.
 pub trait Slot<T: Copy> {
@@ -43,12 +43,14 @@ pub struct Draft<A> {
     pub frontend: Frontend,
     /// 6 or 17.
     pub protocol: u32,
+    /// The search for its endpoint.
+    pub search: Search,
 }
 
 /// The body of a loop, and what it works on.
 pub trait Turn<W> {
-    /// One turn.
-    fn turn(&mut self, world: &W, index: u32);
+    /// One turn; false when it was the last one.
+    fn turn(&mut self, world: &W, index: u32) -> bool;
 }
 
 /// A hash table.
@@ -121,7 +123,7 @@ pub trait World: Sized {
     /// left from before.
     fn with_draft<R>(&self, draw: impl FnOnce(&mut Draft<Self::Addr>) -> R) -> Option<R>;
 
-    /// Takes so many turns. The kernel's verifier looks at one of them only.
+    /// Takes so many turns at most. The kernel's verifier looks at one of them only.
     fn repeat(&self, turns: u32, body: &mut impl Turn<Self>);
 
     /// [`place::offer`], where its stack and the verifier's work are best kept apart.

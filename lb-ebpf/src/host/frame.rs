@@ -63,6 +63,14 @@ impl Rebuild for HostFrame {
         self.bytes.resize(len, POISON);
         Some(())
     }
+
+    fn renew(&mut self, len: usize) -> Option<()> {
+        if self.resize(len).is_none() {
+            self.bytes.clear();
+            self.bytes.resize(len, POISON);
+        }
+        Some(())
+    }
 }
 
 impl Frame for HostFrame {

@@ -13,6 +13,7 @@ use lb_common::wire::{Be16, Be32};
 use lb_common::{Mac, V4, bitmap_index, limits};
 
 use super::table::{HostSlot, HostTable};
+use crate::place::Search;
 use crate::world::{Draft, Entry, Turn, World};
 
 /// The interfaces that packets were redirected to.
@@ -117,6 +118,7 @@ const DIRTY: Draft<V4> = Draft {
         zero: [0xa5; 3],
     },
     protocol: 0xa5,
+    search: Search::NONE,
 };
 
 const DIRTY_HANDSHAKE: Handshake<V4> = Handshake {
@@ -244,7 +246,9 @@ impl World for HostWorld {
 
     fn repeat(&self, turns: u32, body: &mut impl Turn<Self>) {
         for index in 0..turns {
-            body.turn(self, index);
+            if !body.turn(self, index) {
+                break;
+            }
         }
     }
 

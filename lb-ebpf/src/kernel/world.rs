@@ -194,8 +194,7 @@ impl World for Kernel {
 #[inline(always)]
 fn repeat<T: Turn<Kernel>>(turns: u32, body: &mut T) {
     extern "C" fn one<T: Turn<Kernel>>(index: u32, body: &mut T) -> i64 {
-        body.turn(&Kernel, index);
-        0
+        i64::from(!body.turn(&Kernel, index))
     }
     let (step, data) = (one::<T> as *mut c_void, core::ptr::from_mut(body).cast());
     // SAFETY: the step takes what the helper passes: the turn's number and this pointer.

@@ -9,7 +9,7 @@ use core::ffi::c_void;
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::xdp_md;
 use aya_ebpf::helpers::generated::{
-    bpf_csum_diff, bpf_loop, bpf_xdp_adjust_tail, bpf_xdp_get_buff_len,
+    bpf_csum_diff, bpf_loop, bpf_xdp_adjust_head, bpf_xdp_adjust_tail, bpf_xdp_get_buff_len,
 };
 use aya_ebpf::programs::XdpContext;
 use lb_common::abi::pod::Plain;
@@ -97,6 +97,18 @@ impl Rebuild for XdpFrame<'_> {
         let change = len as i64 - self.len() as i64;
         // SAFETY: the context is this run's; the helper checks the room.
         let result = unsafe { bpf_xdp_adjust_tail(self.ctx.as_ptr().cast(), change as i32) };
+        (self.start, self.end) = bounds(self.ctx);
+        if result == 0 { Some(()) } else { None }
+    }
+
+    #[inline(always)]
+    fn renew(&mut self, len: usize) -> Option<()> {
+        if self.resize(len).is_some() {
+            return Some(());
+        }
+        let change = self.len() as i64 - len as i64;
+        // SAFETY: as above; a positive change, which would cut bytes off, leaves none behind.
+        let result = unsafe { bpf_xdp_adjust_head(self.ctx.as_ptr().cast(), change as i32) };
         (self.start, self.end) = bounds(self.ctx);
         if result == 0 { Some(()) } else { None }
     }

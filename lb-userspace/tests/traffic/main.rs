@@ -1,16 +1,11 @@
 //! The main job with real clients, real servers and real frames, in the lab.
 
-use std::net::SocketAddrV4;
 use std::path::Path;
 
-use lab::agent::Agent;
-use lab::drive::{Load, Server};
-use lab::load::{Options, Sources};
-use lab::manifests::{Condition, Endpoint, Manifests};
 use lab::report::Traffic;
-use lab::{Lab, LabBuilder, Offloads, Proc};
-
-const PORT: u16 = 8080;
+use lab::serve::Kind;
+use lab::stage::Stage;
+use lab::{Lab, LabBuilder, Offloads};
 
 /// A builder; without root a loud skip, and a failure where CI is set.
 fn builder(test: &str) -> Option<LabBuilder> {
@@ -26,69 +21,18 @@ fn builder(test: &str) -> Option<LabBuilder> {
     None
 }
 
-/// A lab with an agent that serves what is in it.
-struct Stage {
-    // Dropped in this order: the agent detaches before its namespace goes.
-    agent: Agent,
-    _servers: Vec<Proc>,
-    _manifests: Manifests,
-    lab: Lab,
-    vip: SocketAddrV4,
-}
-
 fn stage(name: &str, builder: LabBuilder, mode: &str) -> Stage {
-    let lab = builder.build().expect("lab");
-    let vip = SocketAddrV4::new(Lab::vip(0), 80);
-    let mut servers = Vec::new();
-    let mut endpoints = Vec::new();
-    for pod in lab.pods() {
-        let uid = format!("pod-{:?}", pod.id());
-        servers.push(Server::named(&uid).start(pod.netns()).expect("server"));
-        endpoints.push(Endpoint {
-            address: pod.addr(),
-            node: Some("n0".to_owned()),
-            uid,
-            condition: Condition::Ready,
-        });
-    }
-    for (index, server) in lab.lan_servers().iter().enumerate() {
-        let uid = format!("lan-{index}");
-        servers.push(Server::named(&uid).start(server.netns()).expect("server"));
-        endpoints.push(Endpoint {
-            address: server.addr(),
-            node: None,
-            uid,
-            condition: Condition::Ready,
-        });
-    }
-    let manifests = Manifests::create(name).expect("manifests");
-    manifests.write(vip, PORT, &endpoints).expect("written");
     let binary = Path::new(env!("CARGO_BIN_EXE_sluice"));
     let mode = format!("--xdp-mode={mode}");
-    let agent =
-        Agent::start(lab.node(0).netns(), binary, manifests.dir(), &[&mode]).expect("agent");
-    Stage {
-        agent,
-        _servers: servers,
-        _manifests: manifests,
-        lab,
-        vip,
-    }
+    Stage::build(name, builder, Kind::A, binary, &[&mode]).expect("stage")
 }
 
 /// Every kind of traffic for a while: nothing fails, and every endpoint has its share.
 fn all_traffic(stage: &Stage, endpoints: usize, own_address: bool) {
-    let mut options = Options::to(stage.vip);
-    options.sources = Some(Sources(stage.lab.client(0).addrs().to_vec()));
+    let mut options = stage.options(&Traffic::ALL, 300, 3.0);
     options.own_address = own_address;
-    options.duration = 3.0;
-    options.rate = 300;
-    options.mix = Traffic::ALL.to_vec();
     options.download_bytes = 2_000_000;
-    let report = Load::start(stage.lab.client(0).netns(), &options)
-        .expect("load")
-        .finish()
-        .expect("report");
+    let report = stage.run(&options).expect("report");
     eprintln!("{}", report.summary());
     let status = stage
         .agent
