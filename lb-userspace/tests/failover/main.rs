@@ -25,14 +25,14 @@ fn builder(test: &str) -> Option<LabBuilder> {
     None
 }
 
-fn stage(name: &str, builder: LabBuilder, mode: &str, more: &[&str]) -> Stage {
+fn stage(name: &str, builder: LabBuilder, mode: &str, flags: &[&str]) -> Stage {
     let mode = format!("--xdp-mode={mode}");
     let binary = Path::new(env!("CARGO_BIN_EXE_sluice"));
-    let more: Vec<_> = [mode.as_str()]
+    let flags: Vec<_> = [mode.as_str()]
         .into_iter()
-        .chain(more.iter().copied())
+        .chain(flags.iter().copied())
         .collect();
-    Stage::build(name, builder, Kind::B, binary, &more).expect("stage")
+    Stage::build(name, builder, Kind::B, binary, &flags).expect("stage")
 }
 
 /// Short connections with one of three endpoints killed at the start.
