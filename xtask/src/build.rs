@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     run::checked(&mut command)?;
     let binary = workspace::target().join(profile).join("sluice");
-    println!("    {}", binary.display());
+    run::note(&format!("    {}", binary.display()));
     Ok(())
 }
 
@@ -51,12 +51,12 @@ pub(crate) fn ebpf() -> Result<()> {
         let started = Instant::now();
         run::checked(&mut toolchain.build(object))?;
         let size = publish(object)?;
-        println!(
+        run::note(&format!(
             "    {} ({} KiB, {:.1} s)",
             object.path().display(),
             size / 1024,
             started.elapsed().as_secs_f64()
-        );
+        ));
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! One file per command; this one only lists them. Commands end the processes they
 //! started (by id) when they are interrupted, and print what they are doing on long steps.
 
+mod bench;
 mod build;
 mod cargo;
 mod ci;
@@ -38,6 +39,8 @@ enum Command {
     Test(test::Args),
     /// Load every program, print what the verifier made of it, compare with the baseline
     Verifier(verifier::Args),
+    /// Measure the packet path, the maps and the agent against their targets (as root)
+    Bench(bench::Args),
     /// Check the repository's own rules
     Tidy,
     /// Everything that must hold before a change lands
@@ -65,6 +68,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Build(args) => build::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Verifier(args) => verifier::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Tidy => tidy::run(),
         Command::Ci => ci::run(),
     }

@@ -16,11 +16,21 @@ pub(crate) struct Object {
 }
 
 /// Every object, the product's first.
-pub(crate) const OBJECTS: &[Object] = &[Object {
+pub(crate) const OBJECTS: &[Object] = &[PRODUCT, FLOOR];
+
+/// What the agent carries.
+pub(crate) const PRODUCT: Object = Object {
     bin: "sluice",
     features: &["kernel"],
     budgeted: true,
-}];
+};
+
+/// What the bench compares it with.
+pub(crate) const FLOOR: Object = Object {
+    bin: "sluice-floor",
+    features: &["floor"],
+    budgeted: false,
+};
 
 impl Object {
     /// Where a built object is found, whatever toolchain built it.

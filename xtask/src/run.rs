@@ -46,9 +46,25 @@ pub(crate) fn interrupted() -> bool {
         .is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
+static QUIET_STDOUT: AtomicBool = AtomicBool::new(false);
+
+/// Sends headings to standard error from now on: standard output is for a program to read.
+pub(crate) fn progress_to_stderr() {
+    QUIET_STDOUT.store(true, Ordering::Relaxed);
+}
+
 /// Prints a heading for a step that takes time.
 pub(crate) fn step(text: &str) {
-    println!("==> {text}");
+    note(&format!("==> {text}"));
+}
+
+/// Prints a line of progress.
+pub(crate) fn note(text: &str) {
+    if QUIET_STDOUT.load(Ordering::Relaxed) {
+        eprintln!("{text}");
+    } else {
+        println!("{text}");
+    }
 }
 
 /// Runs a command with the terminal's output; an error unless it succeeds.
