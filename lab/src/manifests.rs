@@ -8,6 +8,8 @@ use std::{fs, process};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+use crate::rollout::Directory;
+
 /// How an endpoint stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Condition {
@@ -98,4 +100,21 @@ fn endpoint(endpoint: &Endpoint) -> Value {
         "targetRef": {"kind": "Pod", "name": endpoint.uid, "uid": endpoint.uid},
         "conditions": {"ready": ready, "serving": serving, "terminating": terminating},
     })
+}
+
+/// A folder that a rollout writes to.
+#[derive(Debug)]
+pub struct ManifestList<'a> {
+    /// The folder.
+    pub manifests: &'a Manifests,
+    /// The Service's address and port.
+    pub vip: SocketAddrV4,
+    /// The endpoints' port.
+    pub port: u16,
+}
+
+impl Directory for ManifestList<'_> {
+    fn list(&mut self, endpoints: &[Endpoint]) -> Result<()> {
+        self.manifests.write(self.vip, self.port, endpoints)
+    }
 }
