@@ -88,10 +88,10 @@ fn rules(vip: SocketAddrV4, port: u16, targets: &[Ipv4Addr]) -> String {
         format!(
             "chain services {{ type nat hook prerouting priority dstnat; \
              ip daddr {address} tcp dport {from} {verdict}; \
-             ip daddr {address} udp dport {from} {verdict}; }}"
+             ip daddr {address} udp dport {from} {verdict};\n}}"
         )
     };
-    format!("table ip peer; delete table ip peer; table ip peer {{ {chain} }}")
+    format!("table ip peer; delete table ip peer; table ip peer {{ {chain}\n}}")
 }
 
 #[cfg(test)]

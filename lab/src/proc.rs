@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -138,8 +139,19 @@ pub fn ended_by(status: ExitStatus, signal: Signal) -> bool {
     status.signal() == Some(signal as i32)
 }
 
-/// The `lab` executable: `SLUICE_LAB_BIN`, else beside the running one, else in the directory above (tests).
+static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
+
+/// Use this `lab` executable from now on; the first caller wins.
+pub fn use_executable(path: PathBuf) {
+    // Somebody was faster: as documented.
+    let _ = EXECUTABLE.set(path);
+}
+
+/// The `lab` executable: the one that [`use_executable`] names, `SLUICE_LAB_BIN`, else beside the running one, else in the directory above (tests).
 pub fn lab_executable() -> Result<PathBuf> {
+    if let Some(path) = EXECUTABLE.get() {
+        return Ok(path.clone());
+    }
     if let Some(path) = std::env::var_os("SLUICE_LAB_BIN") {
         return Ok(path.into());
     }

@@ -8,6 +8,7 @@
 
 mod memory;
 mod packets;
+mod rollout;
 mod rounds;
 mod table;
 
@@ -18,7 +19,10 @@ use table::Table;
 
 /// What `cargo xtask bench` takes.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Rounds; each takes every case in turn, and medians over them are printed
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=35))]
     rounds: u32,
@@ -37,6 +41,13 @@ pub(crate) struct Args {
     /// The link that the packets come from: a virtual one may leave checksums unfinished
     #[arg(long, value_enum, default_value_t)]
     link: packets::LinkKind,
+}
+
+/// A bench with a table of its own.
+#[derive(clap::Subcommand, Debug)]
+enum What {
+    /// Rolling updates under load, beside failover off, an nftables map, and no balancer
+    Rollout(rollout::Args),
 }
 
 /// A part of the table.
@@ -66,6 +77,9 @@ impl Args {
 
 /// Measures and prints.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Some(What::Rollout(args)) = &args.what {
+        return rollout::run(args);
+    }
     if !workspace::is_root() {
         bail!("the bench takes root: it loads programs and makes network namespaces");
     }

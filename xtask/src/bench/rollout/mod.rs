@@ -1,0 +1,186 @@
+//! `bench rollout`: rolling updates under load, with the endpoint list late, side by side: Sluice,
+//! Sluice without failover, an nftables DNAT map, and one pod that is asked directly.
+//!
+//! Endpoints are real processes in namespaces, clients real sockets. What failed before SYN-ACK is
+//! what a balancer could have saved; what failed after it had been accepted by a dying process,
+//! and the direct run says how much of that such a process loses by itself.
+
+#![allow(
+    clippy::cast_precision_loss,
+    reason = "figures for people, far below 2^52"
+)]
+
+mod direct;
+mod picture;
+mod scenario;
+mod table;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use lab::serve::Kind;
+
+use super::Output;
+use crate::{build, cargo, run, workspace};
+use scenario::{Contestant, Scenario};
+use table::{Row, Rows};
+
+/// What `cargo xtask bench rollout` takes.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// The long form: a million attempts over more than a hundred rolling updates (half an hour)
+    #[arg(long)]
+    long: bool,
+    /// Short connections per second
+    #[arg(long, default_value_t = 400)]
+    rate: u64,
+    /// Pods of the Service
+    #[arg(long, default_value_t = 3)]
+    pods: usize,
+    /// Rolling updates in each scenario, in place of the form's own number
+    #[arg(long)]
+    updates: Option<usize>,
+    /// Only these kinds of pod
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "a,b,c,d")]
+    kinds: Vec<Kind>,
+    /// Only these delays of the endpoint list, in seconds
+    #[arg(long, value_delimiter = ',', default_value = "0,0.5,2,5")]
+    delays: Vec<f64>,
+    /// Only Sluice: neither peer nor failover off nor the direct run
+    #[arg(long)]
+    alone: bool,
+    /// How to print the table
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    /// Where to draw errors over time
+    #[arg(long)]
+    svg: Option<PathBuf>,
+    /// Use the unoptimised agent and load generator, which build sooner
+    #[arg(long)]
+    debug: bool,
+    /// Use what is built instead of building it first
+    #[arg(long)]
+    no_build: bool,
+}
+
+/// What runs: the agent's binary, and the measure of all scenarios.
+#[derive(Clone, Debug)]
+struct Setting {
+    agent: PathBuf,
+    rate: u64,
+    pods: usize,
+}
+
+/// Runs all scenarios and prints. An error when a figure of ours is missed.
+pub(super) fn run(args: &Args) -> Result<()> {
+    if !workspace::is_root() {
+        bail!("the bench takes root: it makes network namespaces and loads programs");
+    }
+    if let Output::Json = args.output {
+        run::progress_to_stderr();
+    }
+    lab::teardown::teardown_on_signal();
+    let setting = prepare(args)?;
+    let scenarios = scenarios(args);
+    let contestants: &[Contestant] = if args.alone {
+        &[Contestant::Sluice]
+    } else {
+        &[
+            Contestant::Sluice,
+            Contestant::WithoutFailover,
+            Contestant::Nftables,
+        ]
+    };
+    let mut rows = Rows::default();
+    for (index, scenario) in scenarios.iter().enumerate() {
+        for contestant in contestants {
+            // The long form is about us; the peers' figures need no half an hour.
+            let scenario = if *contestant == Contestant::Sluice {
+                *scenario
+            } else {
+                scenario.short()
+            };
+            run::step(&format!(
+                "{}/{} {scenario}, {contestant}",
+                index + 1,
+                scenarios.len()
+            ));
+            let outcome = scenario::run(&setting, scenario, *contestant)?;
+            run::note(&format!("    {}", outcome.line()));
+            rows.push(Row::new(scenario, *contestant, outcome));
+        }
+    }
+    if !args.alone {
+        for kind in [Kind::A, Kind::B] {
+            if args.kinds.contains(&kind) {
+                run::step(&format!("one pod of kind {} asked directly", kind.letter()));
+                let stops = if args.long { 100 } else { 20 };
+                rows.direct.push(direct::run(&setting, kind, stops)?);
+            }
+        }
+    }
+    if let Some(path) = &args.svg {
+        std::fs::write(path, picture::draw(&rows)?)
+            .with_context(|| format!("writing {}", path.display()))?;
+        run::note(&format!("    {}", path.display()));
+    }
+    match args.output {
+        Output::Table => println!("\n{rows}"),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&rows.json())?),
+    }
+    let missed = rows.missed();
+    if !missed.is_empty() {
+        bail!("not reached:\n{}", missed.join("\n"));
+    }
+    Ok(())
+}
+
+fn prepare(args: &Args) -> Result<Setting> {
+    let profile = if args.debug { "debug" } else { "release" };
+    if !args.no_build {
+        build::ebpf()?;
+        run::step(&format!("building agent and lab ({profile})"));
+        let mut command = cargo::host();
+        command.args(["build", "-p", "lb-userspace", "-p", "lab", "--bins"]);
+        if !args.debug {
+            command.arg("--release");
+        }
+        run::checked(&mut command)?;
+    }
+    let binaries = workspace::target().join(profile);
+    lab::proc::use_executable(binaries.join("lab"));
+    Ok(Setting {
+        agent: binaries.join("sluice"),
+        rate: args.rate,
+        pods: args.pods,
+    })
+}
+
+fn scenarios(args: &Args) -> Vec<Scenario> {
+    let mut scenarios = Vec::new();
+    for &kind in &args.kinds {
+        for &seconds in &args.delays {
+            let updates = if args.long && matches!(kind, Kind::A | Kind::B) {
+                13
+            } else {
+                1
+            };
+            scenarios.push(Scenario {
+                kind,
+                delay: Duration::from_secs_f64(seconds),
+                updates: args.updates.unwrap_or(updates),
+                kill_agent: false,
+            });
+        }
+        if let Some(&seconds) = args.delays.get(1) {
+            scenarios.push(Scenario {
+                kind,
+                delay: Duration::from_secs_f64(seconds),
+                updates: args.updates.unwrap_or(1),
+                kill_agent: true,
+            });
+        }
+    }
+    scenarios
+}

@@ -1,0 +1,172 @@
+//! One scenario with one contestant: a lab, a load, a rollout, what came of it.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use lab::Lab;
+use lab::agent::Agent;
+use lab::drive::Load;
+use lab::load::{Options, Sources};
+use lab::manifests::{ManifestList, Manifests};
+use lab::peer::NftablesPeer;
+use lab::report::{Report, Traffic};
+use lab::rollout::{self, Directory, Event, Fleet, Plan, Rollout};
+use lab::serve::Kind;
+use lab::stage::PORT;
+use serde::Serialize;
+
+use super::Setting;
+
+/// What happens to the pods.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Scenario {
+    pub(super) kind: Kind,
+    pub(super) delay: Duration,
+    pub(super) updates: usize,
+    /// SIGKILL for the agent with every stop, and a new one once the list has changed.
+    pub(super) kill_agent: bool,
+}
+
+impl Scenario {
+    /// The same with one update.
+    pub(super) fn short(self) -> Self {
+        Self { updates: 1, ..self }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, delay) = (self.kind.letter(), self.delay.as_secs_f64());
+        write!(
+            f,
+            "kind {kind}, list {delay} s late, {} update(s)",
+            self.updates
+        )?;
+        if self.kill_agent {
+            write!(f, ", agent killed")?;
+        }
+        Ok(())
+    }
+}
+
+/// Who balances.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Contestant {
+    Sluice,
+    WithoutFailover,
+    Nftables,
+}
+
+impl fmt::Display for Contestant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Sluice => "sluice",
+            Self::WithoutFailover => "no failover",
+            Self::Nftables => "nftables map",
+        })
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub(super) report: Report,
+    pub(super) rollout: Rollout,
+}
+
+impl Outcome {
+    /// In one line.
+    pub(super) fn line(&self) -> String {
+        let total = self.report.total();
+        format!(
+            "{} attempts, {} failed before SYN-ACK, {} after, {} stops; connect {}",
+            total.attempts,
+            total.before(),
+            total.after(),
+            self.rollout.stops,
+            self.report.connect.summary()
+        )
+    }
+}
+
+/// Load before the first stop and after the last.
+const CALM: Duration = Duration::from_millis(700);
+/// Time between the list catching up and the next stop.
+const SETTLE: Duration = Duration::from_millis(700);
+
+/// Runs it.
+pub(super) fn run(
+    setting: &Setting,
+    scenario: Scenario,
+    contestant: Contestant,
+) -> Result<Outcome> {
+    let mut lab = Lab::builder().pods(0).build()?;
+    let mut fleet = Fleet::begin(&mut lab, setting.pods, scenario.kind)?;
+    let vip = std::net::SocketAddrV4::new(Lab::vip(0), 80);
+    let manifests = Manifests::create("rollout")?;
+    let mut list = ManifestList {
+        manifests: &manifests,
+        vip,
+        port: PORT,
+    };
+    let mut peer;
+    let agent = RefCell::new(None);
+    let directory: &mut dyn Directory = if contestant == Contestant::Nftables {
+        peer = NftablesPeer::start(&lab, vip, PORT, &fleet.endpoints())?;
+        &mut peer
+    } else {
+        list.list(&fleet.endpoints())?;
+        let flags: &[&str] = if contestant == Contestant::Sluice {
+            &[]
+        } else {
+            &["--no-failover"]
+        };
+        let node = lab.node(0).netns();
+        *agent.borrow_mut() = Some(Agent::start(node, &setting.agent, manifests.dir(), flags)?);
+        &mut list
+    };
+
+    let mut options = Options::to(vip);
+    let client = lab.client(0);
+    options.sources = Some(Sources(client.addrs().to_vec()));
+    options.rate = setting.rate;
+    options.mix = Traffic::ALL.to_vec();
+    options.duration = 24.0 * 3600.0;
+    let load = Load::start(client.netns(), &options)?;
+    std::thread::sleep(CALM);
+    let plan = Plan {
+        kind: scenario.kind,
+        delay: scenario.delay,
+        updates: scenario.updates,
+        settle: SETTLE,
+    };
+    let mut failed = None;
+    let rollout = rollout::run(&mut lab, &mut fleet, directory, plan, &mut |_, event| {
+        if scenario.kill_agent
+            && let Some(agent) = agent.borrow_mut().as_mut()
+            && let Err(error) = disturb(agent, event)
+        {
+            failed = Some(error);
+        }
+    })?;
+    if let Some(error) = failed {
+        return Err(error).context("killing and starting the agent");
+    }
+    std::thread::sleep(CALM);
+    let report = load.stop()?;
+    // Those that ignore SIGTERM were asked nothing any more: their grace period ends here.
+    fleet.kill_leftovers()?;
+    Ok(Outcome { report, rollout })
+}
+
+/// The agent is dead when the list changes, and comes back to find it changed.
+fn disturb(agent: &mut Agent, event: &Event) -> Result<()> {
+    match event {
+        Event::Stopped(_) => agent.kill(),
+        Event::ListedTerminating(_) => agent.run(),
+        Event::Started(_) | Event::Unlisted(_) => Ok(()),
+    }
+}
