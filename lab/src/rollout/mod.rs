@@ -7,6 +7,7 @@
 //! touches the load.
 
 mod fleet;
+pub mod scenario;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

@@ -9,11 +9,10 @@ use lab::drive::Load;
 use lab::load::{Options, Sources};
 use lab::report::Traffic;
 use lab::rollout::Fleet;
+use lab::rollout::scenario::Setting;
 use lab::serve::Kind;
 use lab::stage::PORT;
 use nix::sys::signal::Signal;
-
-use super::Setting;
 
 /// What the stops of one kind of pod cost.
 #[derive(Clone, Copy, Debug, serde::Serialize)]

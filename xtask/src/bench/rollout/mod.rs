@@ -12,18 +12,18 @@
 
 mod direct;
 mod picture;
-mod scenario;
 mod table;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use lab::rollout::scenario::{self, Contestant, Scenario, Setting};
 use lab::serve::Kind;
 
 use super::Output;
 use crate::{build, cargo, run, workspace};
-use scenario::{Contestant, Scenario};
+
 use table::{Row, Rows};
 
 /// What `cargo xtask bench rollout` takes.
@@ -62,14 +62,6 @@ pub(crate) struct Args {
     /// Use what is built instead of building it first
     #[arg(long)]
     no_build: bool,
-}
-
-/// What runs: the agent's binary, and the measure of all scenarios.
-#[derive(Clone, Debug)]
-struct Setting {
-    agent: PathBuf,
-    rate: u64,
-    pods: usize,
 }
 
 /// Runs all scenarios and prints. An error when a figure of ours is missed.

@@ -3,11 +3,11 @@
 use std::fmt;
 
 use lab::report::Outcome as Fate;
+use lab::rollout::scenario::{Contestant, Outcome, Scenario};
 use lab::serve::Kind;
 use serde_json::{Value, json};
 
 use super::direct::Direct;
-use super::scenario::{Contestant, Outcome, Scenario};
 
 /// One scenario with one contestant.
 #[derive(Clone, Debug)]

@@ -1,37 +1,53 @@
-//! One scenario with one contestant: a lab, a load, a rollout, what came of it.
+//! One scenario with one contestant: a lab, a load, a rollout, what came of it. Tests and the bench
+//! run the same.
 
 use std::cell::RefCell;
 use std::fmt;
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::Lab;
+use crate::agent::Agent;
+use crate::drive::Load;
+use crate::load::{Options, Sources};
+use crate::manifests::{ManifestList, Manifests};
+use crate::peer::NftablesPeer;
+use crate::report::{Report, Traffic};
+use crate::rollout::{Directory, Event, Fleet, Plan, Rollout};
+use crate::serve::Kind;
+use crate::stage::PORT;
 use anyhow::{Context as _, Result};
-use lab::Lab;
-use lab::agent::Agent;
-use lab::drive::Load;
-use lab::load::{Options, Sources};
-use lab::manifests::{ManifestList, Manifests};
-use lab::peer::NftablesPeer;
-use lab::report::{Report, Traffic};
-use lab::rollout::{self, Directory, Event, Fleet, Plan, Rollout};
-use lab::serve::Kind;
-use lab::stage::PORT;
 use serde::Serialize;
 
-use super::Setting;
+/// What all scenarios of a run share.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The agent's binary.
+    pub agent: PathBuf,
+    /// Short connections per second.
+    pub rate: u64,
+    /// Pods of the Service.
+    pub pods: usize,
+}
 
 /// What happens to the pods.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Scenario {
-    pub(super) kind: Kind,
-    pub(super) delay: Duration,
-    pub(super) updates: usize,
+pub struct Scenario {
+    /// How they end.
+    pub kind: Kind,
+    /// How late the endpoint list is.
+    pub delay: Duration,
+    /// Rolling updates.
+    pub updates: usize,
     /// SIGKILL for the agent with every stop, and a new one once the list has changed.
-    pub(super) kill_agent: bool,
+    pub kill_agent: bool,
 }
 
 impl Scenario {
     /// The same with one update.
-    pub(super) fn short(self) -> Self {
+    #[must_use]
+    pub fn short(self) -> Self {
         Self { updates: 1, ..self }
     }
 }
@@ -54,9 +70,12 @@ impl fmt::Display for Scenario {
 /// Who balances.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Contestant {
+pub enum Contestant {
+    /// Us.
     Sluice,
+    /// Us, with failover off.
     WithoutFailover,
+    /// A DNAT map.
     Nftables,
 }
 
@@ -72,14 +91,16 @@ impl fmt::Display for Contestant {
 
 /// What came of it.
 #[derive(Clone, Debug)]
-pub(super) struct Outcome {
-    pub(super) report: Report,
-    pub(super) rollout: Rollout,
+pub struct Outcome {
+    /// What the clients saw.
+    pub report: Report,
+    /// What was done.
+    pub rollout: Rollout,
 }
 
 impl Outcome {
     /// In one line.
-    pub(super) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let total = self.report.total();
         format!(
             "{} attempts, {} failed before SYN-ACK, {} after, {} stops; connect {}",
@@ -98,15 +119,11 @@ const CALM: Duration = Duration::from_millis(700);
 const SETTLE: Duration = Duration::from_millis(700);
 
 /// Runs it.
-pub(super) fn run(
-    setting: &Setting,
-    scenario: Scenario,
-    contestant: Contestant,
-) -> Result<Outcome> {
+pub fn run(setting: &Setting, scenario: Scenario, contestant: Contestant) -> Result<Outcome> {
     let mut lab = Lab::builder().pods(0).build()?;
     let mut fleet = Fleet::begin(&mut lab, setting.pods, scenario.kind)?;
-    let vip = std::net::SocketAddrV4::new(Lab::vip(0), 80);
-    let manifests = Manifests::create("rollout")?;
+    let vip = SocketAddrV4::new(Lab::vip(0), 80);
+    let manifests = Manifests::create(lab.id())?;
     let mut list = ManifestList {
         manifests: &manifests,
         vip,
@@ -144,7 +161,7 @@ pub(super) fn run(
         settle: SETTLE,
     };
     let mut failed = None;
-    let rollout = rollout::run(&mut lab, &mut fleet, directory, plan, &mut |_, event| {
+    let rollout = super::run(&mut lab, &mut fleet, directory, plan, &mut |_, event| {
         if scenario.kill_agent
             && let Some(agent) = agent.borrow_mut().as_mut()
             && let Err(error) = disturb(agent, event)
