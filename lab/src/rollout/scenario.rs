@@ -96,6 +96,8 @@ pub struct Outcome {
     pub report: Report,
     /// What was done.
     pub rollout: Rollout,
+    /// `sluice status` at the end; empty without it.
+    pub status: String,
 }
 
 impl Outcome {
@@ -176,7 +178,15 @@ pub fn run(setting: &Setting, scenario: Scenario, contestant: Contestant) -> Res
     let report = load.stop()?;
     // Those that ignore SIGTERM were asked nothing any more: their grace period ends here.
     fleet.kill_leftovers()?;
-    Ok(Outcome { report, rollout })
+    let status = match agent.borrow().as_ref() {
+        Some(agent) => agent.command(&["status"])?,
+        None => String::new(),
+    };
+    Ok(Outcome {
+        report,
+        rollout,
+        status,
+    })
 }
 
 /// The agent is dead when the list changes, and comes back to find it changed.

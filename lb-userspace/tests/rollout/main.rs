@@ -120,6 +120,10 @@ fn pods_that_vanish_cost_a_syn_timer_at_most() {
     if can_run("pods_that_vanish") {
         let outcome = roll(Kind::D, 0.5, false);
         let slowest = outcome.report.connect.max();
-        assert!(slowest < Duration::from_millis(1500), "{slowest:?}");
+        assert!(
+            slowest < Duration::from_millis(1500),
+            "{slowest:?}\n{}",
+            outcome.status
+        );
     }
 }
