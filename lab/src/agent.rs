@@ -49,6 +49,15 @@ impl Agent {
             args.push(path.display().to_string());
         }
         args.extend(more.iter().map(|&arg| arg.to_owned()));
+        let (left, files) = (pins.clone(), [state.clone(), log.clone()]);
+        crate::teardown::on_teardown(move || {
+            // The namespace is gone by then; what was pinned would outlive it. Nothing is left of
+            // an agent that ended in peace.
+            let _ = std::fs::remove_dir_all(left);
+            for file in files {
+                let _ = std::fs::remove_file(file);
+            }
+        });
         let mut agent = Self {
             ns: ns.clone(),
             binary: binary.to_owned(),

@@ -47,6 +47,10 @@ impl Manifests {
     pub fn create(name: &str) -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("slab-{}-{name}", process::id()));
         fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+        let left = dir.clone();
+        crate::teardown::on_teardown(move || {
+            let _ = fs::remove_dir_all(left);
+        });
         Ok(Self { dir })
     }
 

@@ -7,6 +7,7 @@ mod bench;
 mod build;
 mod cargo;
 mod ci;
+mod demo;
 mod objects;
 mod run;
 mod setup;
@@ -41,6 +42,8 @@ enum Command {
     Verifier(verifier::Args),
     /// Measure the packet path, the maps and the agent against their targets (as root)
     Bench(bench::Args),
+    /// Replace every pod under load, through Sluice and through an nftables map (as root)
+    Demo(demo::Args),
     /// Check the repository's own rules
     Tidy,
     /// Everything that must hold before a change lands
@@ -69,6 +72,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Test(args) => test::run(&args),
         Command::Verifier(args) => verifier::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Tidy => tidy::run(),
         Command::Ci => ci::run(),
     }

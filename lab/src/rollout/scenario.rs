@@ -120,8 +120,13 @@ const CALM: Duration = Duration::from_millis(700);
 /// Time between the list catching up and the next stop.
 const SETTLE: Duration = Duration::from_millis(700);
 
-/// Runs it.
-pub fn run(setting: &Setting, scenario: Scenario, contestant: Contestant) -> Result<Outcome> {
+/// Runs it, and tells `watch` what happens, with milliseconds since 1970.
+pub fn run(
+    setting: &Setting,
+    scenario: Scenario,
+    contestant: Contestant,
+    watch: &mut dyn FnMut(u64, &Event),
+) -> Result<Outcome> {
     let mut lab = Lab::builder().pods(0).build()?;
     let mut fleet = Fleet::begin(&mut lab, setting.pods, scenario.kind)?;
     let vip = SocketAddrV4::new(Lab::vip(0), 80);
@@ -163,7 +168,8 @@ pub fn run(setting: &Setting, scenario: Scenario, contestant: Contestant) -> Res
         settle: SETTLE,
     };
     let mut failed = None;
-    let rollout = super::run(&mut lab, &mut fleet, directory, plan, &mut |_, event| {
+    let rollout = super::run(&mut lab, &mut fleet, directory, plan, &mut |at, event| {
+        watch(at, event);
         if scenario.kill_agent
             && let Some(agent) = agent.borrow_mut().as_mut()
             && let Err(error) = disturb(agent, event)

@@ -53,7 +53,8 @@ fn roll(kind: Kind, delay: f64, kill_agent: bool) -> Outcome {
         updates: 1,
         kill_agent,
     };
-    let outcome = scenario::run(&setting, scenario, Contestant::Sluice).expect("rolls");
+    let outcome =
+        scenario::run(&setting, scenario, Contestant::Sluice, &mut |_, _| {}).expect("rolls");
     eprintln!("{scenario}\n{}", outcome.report.summary());
     let total = outcome.report.total();
     assert_eq!(outcome.rollout.stops, 3);

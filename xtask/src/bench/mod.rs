@@ -8,7 +8,7 @@
 
 mod memory;
 mod packets;
-mod rollout;
+pub(crate) mod rollout;
 mod rounds;
 mod table;
 

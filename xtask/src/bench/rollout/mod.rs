@@ -56,12 +56,22 @@ pub(crate) struct Args {
     /// Where to draw errors over time
     #[arg(long)]
     svg: Option<PathBuf>,
-    /// Use the unoptimised agent and load generator, which build sooner
-    #[arg(long)]
-    debug: bool,
+    /// Which agent and load generator: unoptimised ones build sooner
+    #[arg(long, value_enum, default_value_t)]
+    profile: Profile,
     /// Use what is built instead of building it first
     #[arg(long)]
     no_build: bool,
+}
+
+/// How agent and load generator are built.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
+pub(crate) enum Profile {
+    /// Optimised
+    #[default]
+    Release,
+    /// Not
+    Debug,
 }
 
 /// Runs all scenarios and prints. An error when a figure of ours is missed.
@@ -98,7 +108,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 index + 1,
                 scenarios.len()
             ));
-            let outcome = scenario::run(&setting, scenario, *contestant)?;
+            let outcome = scenario::run(&setting, scenario, *contestant, &mut |_, _| {})?;
             run::note(&format!("    {}", outcome.line()));
             rows.push(Row::new(scenario, *contestant, outcome));
         }
@@ -129,24 +139,31 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 fn prepare(args: &Args) -> Result<Setting> {
-    let profile = if args.debug { "debug" } else { "release" };
-    if !args.no_build {
+    let agent = binaries(args.profile, !args.no_build)?;
+    Ok(Setting {
+        agent,
+        rate: args.rate,
+        pods: args.pods,
+    })
+}
+
+/// Builds agent and lab where asked to, has the lab's used, and returns the agent's path.
+pub(crate) fn binaries(profile: Profile, build: bool) -> Result<PathBuf> {
+    let release = profile == Profile::Release;
+    let profile = if release { "release" } else { "debug" };
+    if build {
         build::ebpf()?;
         run::step(&format!("building agent and lab ({profile})"));
         let mut command = cargo::host();
         command.args(["build", "-p", "lb-userspace", "-p", "lab", "--bins"]);
-        if !args.debug {
+        if release {
             command.arg("--release");
         }
         run::checked(&mut command)?;
     }
     let binaries = workspace::target().join(profile);
     lab::proc::use_executable(binaries.join("lab"));
-    Ok(Setting {
-        agent: binaries.join("sluice"),
-        rate: args.rate,
-        pods: args.pods,
-    })
+    Ok(binaries.join("sluice"))
 }
 
 fn scenarios(args: &Args) -> Vec<Scenario> {
