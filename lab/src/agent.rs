@@ -28,12 +28,20 @@ pub struct Agent {
     state: PathBuf,
     log: PathBuf,
     proc: Option<Proc>,
+    wrapper: Vec<String>,
 }
 
 impl Agent {
     /// Starts `binary` in a node's namespace and returns once it is ready. `more` are further
     /// arguments, such as `--xdp-mode=native`.
     pub fn start(ns: &Ns, binary: &Path, manifests: &Path, more: &[&str]) -> Result<Self> {
+        let mut agent = Self::prepare(ns, binary, manifests, more)?;
+        agent.run()?;
+        Ok(agent)
+    }
+
+    /// The same without starting it: [`Self::run`] or [`Self::spawn`] does.
+    pub fn prepare(ns: &Ns, binary: &Path, manifests: &Path, more: &[&str]) -> Result<Self> {
         let pins = PathBuf::from("/sys/fs/bpf").join(ns.name());
         let state = manifests.join(".allocations");
         let log = std::env::temp_dir().join(format!("{}.log", ns.name()));
@@ -58,7 +66,7 @@ impl Agent {
                 let _ = std::fs::remove_file(file);
             }
         });
-        let mut agent = Self {
+        Ok(Self {
             ns: ns.clone(),
             binary: binary.to_owned(),
             args,
@@ -66,25 +74,40 @@ impl Agent {
             state,
             log,
             proc: None,
-        };
-        agent.run()?;
-        Ok(agent)
+            wrapper: Vec::new(),
+        })
     }
 
-    /// Starts the process (again) and waits until it is ready.
-    pub fn run(&mut self) -> Result<()> {
+    /// Has it run under another program, such as one that takes rights away. Before it starts.
+    #[must_use]
+    pub fn under(mut self, wrapper: &[&str]) -> Self {
+        self.wrapper = wrapper.iter().map(|&arg| arg.to_owned()).collect();
+        self
+    }
+
+    /// Starts the process (again) without waiting for anything.
+    pub fn spawn(&mut self) -> Result<()> {
         let log = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(&self.log)
             .with_context(|| format!("opening {}", self.log.display()))?;
-        let mut command = Command::new(&self.binary);
+        let binary = self.binary.display().to_string();
+        let mut words = self.wrapper.iter().chain([&binary]);
+        let mut command = Command::new(words.next().context("no program")?);
         command
+            .args(words)
             .args(&self.args)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
         self.proc = Some(self.ns.spawn(command)?);
+        Ok(())
+    }
+
+    /// Starts the process (again) and waits until it is ready.
+    pub fn run(&mut self) -> Result<()> {
+        self.spawn()?;
         let started = Instant::now();
         let mut last = String::new();
         while started.elapsed() < READY {
@@ -136,6 +159,14 @@ impl Agent {
     /// Where it pins.
     pub fn pins(&self) -> &Path {
         &self.pins
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<std::process::ExitStatus>> {
+        match &mut self.proc {
+            Some(proc) => proc.try_wait(),
+            None => Ok(None),
+        }
     }
 
     /// SIGKILL; programs and maps stay.

@@ -55,6 +55,18 @@ impl Stage {
         binary: &Path,
         more: &[&str],
     ) -> Result<Self> {
+        let start = |ns: &Ns, uid: &str| Server::named(uid).kind(kind).start(ns);
+        Self::serving(name, builder, start, binary, more)
+    }
+
+    /// The same with servers of the caller's own; `start` returns once one listens on [`PORT`].
+    pub fn serving(
+        name: &str,
+        builder: LabBuilder,
+        mut start: impl FnMut(&Ns, &str) -> Result<Proc>,
+        binary: &Path,
+        more: &[&str],
+    ) -> Result<Self> {
         let lab = builder.build()?;
         let vip = SocketAddrV4::new(Lab::vip(0), 80);
         let pods = lab.pods().map(|pod| {
@@ -73,7 +85,7 @@ impl Stage {
             .chain(servers)
             .map(|(ns, address, node, uid)| {
                 Ok(Member {
-                    proc: Some(Server::named(&uid).kind(kind).start(ns)?),
+                    proc: Some(start(ns, &uid)?),
                     ns: ns.clone(),
                     listed: Some(Endpoint {
                         address,

@@ -6,6 +6,7 @@
 //! and when the agent ends, programs and maps stay where they are.
 
 mod announce;
+mod conflicts;
 mod http;
 mod lives;
 mod settings;
@@ -116,6 +117,7 @@ struct Agent {
     uplinks: BTreeMap<String, Uplink>,
     next_hops: NextHops,
     announcer: Announcer,
+    conflicts: conflicts::Conflicts,
     /// How endpoints that no slice lists any more are reached.
     vias: BTreeMap<EndpointRef, Via>,
     fills: Vec<MapFill>,
@@ -157,6 +159,7 @@ impl Agent {
                 .collect(),
             next_hops: NextHops::default(),
             announcer: Announcer::default(),
+            conflicts: conflicts::Conflicts::default(),
             vias: BTreeMap::new(),
             fills: Vec::new(),
             metrics: Arc::new(Metrics::new(env!("CARGO_PKG_VERSION"), Arc::new(counters))),
@@ -289,6 +292,10 @@ impl Agent {
             }
         };
         let now = boot_clock();
+        match PinnedMaps::open(&self.settings.pin_dir) {
+            Ok(maps) => self.conflicts.look(&maps, now),
+            Err(error) => tracing::warn!(%error, "cannot open the pinned maps"),
+        }
         let plan = self.planner.reclaim(&sweep.held(), began, now);
         let mut store = KernelStore::new(&mut self.datapath.maps);
         self.executor.run(&plan, &mut self.planner, &mut store, now);

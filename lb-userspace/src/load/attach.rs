@@ -6,10 +6,13 @@
 //! has no program, and that cannot be seen.
 
 use std::fmt;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::{ProgramError, ProgramInfo, XdpMode as AyaMode, loaded_programs};
+use aya::programs::{
+    ProgramError, ProgramFd, ProgramInfo, SchedClassifier, Xdp, XdpMode as AyaMode, loaded_programs,
+};
 use lb_common::Mac;
 use lb_common::abi::{LINK_GENERIC, LINK_NONE, LINK_VIRTUAL, Link as LinkConstant};
 
@@ -80,6 +83,32 @@ impl Attachment {
     }
 }
 
+/// A loaded program of either kind.
+pub(super) trait Loaded {
+    fn info(&self) -> Result<ProgramInfo, ProgramError>;
+    fn fd(&self) -> Result<&ProgramFd, ProgramError>;
+}
+
+impl Loaded for Xdp {
+    fn info(&self) -> Result<ProgramInfo, ProgramError> {
+        Self::info(self)
+    }
+
+    fn fd(&self) -> Result<&ProgramFd, ProgramError> {
+        Self::fd(self)
+    }
+}
+
+impl Loaded for SchedClassifier {
+    fn info(&self) -> Result<ProgramInfo, ProgramError> {
+        Self::info(self)
+    }
+
+    fn fd(&self) -> Result<&ProgramFd, ProgramError> {
+        Self::fd(self)
+    }
+}
+
 impl Datapath {
     /// Attaches the ingress program, or replaces the one that an earlier agent attached.
     pub fn attach(&mut self, interface: &str, wanted: XdpMode) -> Result<&Attachment, LoadError> {
@@ -134,10 +163,7 @@ impl Datapath {
         };
         let mut ebpf = self.instance(link, mode)?;
         let program = program::xdp(&mut ebpf, name(link, mode))?;
-        let info = program
-            .info()
-            .map_err(LoadError::program("read the program's identity"))?;
-        let id = self.identify(&link.name, &info)?;
+        let id = self.identify(&link.name, program)?;
         let old = PinnedLink::from_pin(pin).map_err(|source| LoadError::Link {
             path: pin.to_owned(),
             source,
@@ -172,10 +198,7 @@ impl Datapath {
         for mode in modes {
             let mut ebpf = self.instance(link, *mode)?;
             let program = program::xdp(&mut ebpf, name(link, *mode))?;
-            let info = program
-                .info()
-                .map_err(LoadError::program("read the program's identity"))?;
-            let program_id = self.identify(&link.name, &info)?;
+            let program_id = self.identify(&link.name, program)?;
             let aya_mode = match mode {
                 Mode::Native => AyaMode::Driver,
                 Mode::Generic => AyaMode::Skb,
@@ -210,15 +233,16 @@ impl Datapath {
 
     /// A program's id, once it is sure that it uses the maps that are held: writing into others
     /// would have no effect, and nobody would see why.
-    pub(super) fn identify(
+    pub(super) fn identify<P: Loaded>(
         &self,
         interface: &str,
-        program: &ProgramInfo,
+        program: &P,
     ) -> Result<u32, LoadError> {
-        let maps = program
-            .map_ids()
-            .map_err(LoadError::program("read the program's maps"))?;
-        let maps = maps.unwrap_or_default();
+        let identity = LoadError::program("read the program's identity");
+        let info = program.info().map_err(identity)?;
+        let identity = LoadError::program("read the program's identity");
+        let fd = program.fd().map_err(identity)?;
+        let maps = sys::program_maps(fd.as_fd()).map_err(LoadError::io("a program's maps"))?;
         let strangers = self.maps.strangers(&maps);
         if strangers.len() == maps.len() || strangers.len() > maps::PRIVATE.len() {
             let what =
@@ -228,7 +252,7 @@ impl Datapath {
                 what,
             });
         }
-        Ok(program.id())
+        Ok(info.id())
     }
 
     /// The object, loaded for this interface.

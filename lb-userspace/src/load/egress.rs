@@ -21,10 +21,7 @@ impl Datapath {
         };
         let mut ebpf = self.instance(&link, Mode::Native)?;
         let program = program::classifier(&mut ebpf, program::EGRESS)?;
-        let info = program
-            .info()
-            .map_err(LoadError::program("read the program's identity"))?;
-        let program_id = self.identify(interface, &info)?;
+        let program_id = self.identify(interface, program)?;
 
         let pinned = sys::pinned_link(&pin).map_err(LoadError::io(&pin))?;
         if pinned.is_some_and(|pinned| pinned.ifindex == link.index) {

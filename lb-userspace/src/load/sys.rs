@@ -57,6 +57,45 @@ struct RawLinkInfo {
     rest: [u64; 8],
 }
 
+/// Head of `struct bpf_prog_info`, up to the maps' ids.
+#[repr(C)]
+#[derive(Default)]
+struct RawProgramInfo {
+    kind: u32,
+    id: u32,
+    tag: [u8; 8],
+    jited_len: u32,
+    translated_len: u32,
+    jited: u64,
+    translated: u64,
+    load_time: u64,
+    created_by: u32,
+    maps: u32,
+    map_ids: u64,
+}
+
+/// More maps than any program of ours has.
+const MOST_MAPS: usize = 64;
+
+/// Ids of the maps that a program uses. By its descriptor: the library asks by id, which takes
+/// `CAP_SYS_ADMIN`.
+pub(super) fn program_maps(program: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut ids = vec![0u32; MOST_MAPS];
+    let mut info = RawProgramInfo {
+        maps: MOST_MAPS as u32,
+        map_ids: ids.as_mut_ptr() as u64,
+        ..RawProgramInfo::default()
+    };
+    let mut by_fd = InfoByFd {
+        bpf_fd: program.as_raw_fd().cast_unsigned(),
+        info_len: size_of::<RawProgramInfo>() as u32,
+        info: (&raw mut info) as u64,
+    };
+    bpf(BPF_OBJ_GET_INFO_BY_FD, &mut by_fd)?;
+    ids.truncate(info.maps as usize);
+    Ok(ids)
+}
+
 /// Attributes of `BPF_LINK_DETACH`.
 #[repr(C)]
 #[derive(Default)]

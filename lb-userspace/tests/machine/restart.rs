@@ -1,0 +1,103 @@
+//! The agent killed in the middle of things: traffic does not notice, and the next one takes over.
+
+use std::process::{Command, Stdio};
+
+use lab::Ns;
+use lab::report::Traffic;
+use lab::stage::Stage;
+
+use crate::web::{Site, have};
+use crate::{binary, builder, stage, status};
+
+#[test]
+#[ignore = "root"]
+fn a_download_survives_kill_9_and_a_restart() {
+    let Some(builder) = builder("download_survives") else {
+        return;
+    };
+    if !have(&["nginx", "curl"]) {
+        return;
+    }
+    let site = Site::new("restart");
+    let start = |ns: &Ns, uid: &str| site.nginx(ns, uid);
+    let mut stage = Stage::serving(
+        "restart",
+        builder.pods(2).lan_servers(1),
+        start,
+        binary(),
+        &[],
+    )
+    .expect("stage");
+    // 64 MiB at 16 MiB/s: four seconds.
+    let url = format!("http://{}/blob", stage.vip);
+    let script = format!("curl -sS --limit-rate 16M --max-time 60 {url} | sha256sum");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).stdout(Stdio::piped());
+    let mut curl = stage.lab.client(0).netns().spawn(command).expect("curl");
+    std::thread::sleep(std::time::Duration::from_millis(700));
+
+    stage.agent.kill().expect("killed");
+    let mut dead = stage.options(&[Traffic::Short], 100, 1.0);
+    dead.any_body = true;
+    let report = stage.run(&dead).expect("report");
+    assert_eq!(report.total().broken(), 0, "{:?}", report.failures.first());
+    assert!(
+        report.total().attempts > 50,
+        "new connections while the agent is dead"
+    );
+
+    assert!(
+        curl.try_wait().expect("looks").is_none(),
+        "the download is over too early"
+    );
+    stage.agent.run().expect("runs again");
+    let mut out = String::new();
+    let mut stdout = curl.take_stdout().expect("piped");
+    std::io::Read::read_to_string(&mut stdout, &mut out).expect("reads");
+    assert!(curl.wait().expect("ends").success());
+    assert!(out.starts_with(&site.sum), "{out}");
+    let report = stage.run(&dead).expect("report");
+    assert_eq!(report.total().broken(), 0, "{:?}", report.failures.first());
+}
+
+#[test]
+#[ignore = "root"]
+fn a_restart_keeps_links_maps_and_addresses() {
+    let Some(builder) = builder("restart_keeps") else {
+        return;
+    };
+    let mut stage = stage("keeps", builder.pods(2), &[]);
+    let link = |stage: &Stage| {
+        ["xdp-eth0", "tcx-eth0"].map(|name| {
+            let pin = stage.agent.pins().join("v1/links").join(name);
+            let out = std::process::Command::new("bpftool")
+                .args(["-j", "link", "show", "pinned"])
+                .arg(pin)
+                .output()
+                .expect("bpftool");
+            let shown: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+            shown["id"].as_u64().expect("an id")
+        })
+    };
+    let services = |stage: &Stage| {
+        stage
+            .agent
+            .command(&["services", "-o", "json"])
+            .expect("services")
+    };
+    let (links, before) = (link(&stage), services(&stage));
+    let held = stage
+        .load(&stage.options(&[Traffic::Keepalive, Traffic::Idle], 1, 4.0))
+        .expect("load");
+    stage.agent.kill().expect("killed");
+    assert_eq!(status(&stage)["agent"]["running"], false);
+    stage.agent.run().expect("runs again");
+    assert_eq!(
+        link(&stage),
+        links,
+        "the links stay, the programs in them are replaced"
+    );
+    assert_eq!(services(&stage), before);
+    let report = held.finish().expect("report");
+    assert_eq!(report.total().broken(), 0, "{:?}", report.failures.first());
+}
