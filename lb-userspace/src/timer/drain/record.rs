@@ -46,6 +46,29 @@ pub struct DrainRecord {
     flags: u8,
 }
 
+impl EndpointRef {
+    /// Key in map `drains`.
+    pub fn to_map(self) -> Result<DrainKey<V4>, RecordError> {
+        let Self {
+            frontend,
+            address,
+            incarnation,
+        } = self;
+        Ok(DrainKey {
+            frontend: abi::FrontendKey {
+                address: v4(frontend.address)?,
+                port: frontend.port,
+                protocol: frontend.protocol.number(),
+                zero: 0,
+            },
+            address: v4(address.ip())?,
+            port: address.port(),
+            zero: 0,
+            incarnation,
+        })
+    }
+}
+
 impl DrainRecord {
     /// An endpoint known only from the kernel's `endpoints` map (its own record did not fit,
     /// or was never written): as if active since `now`, of an unknown pod.
@@ -77,23 +100,7 @@ impl DrainRecord {
 
     /// Key and value in map `drains`.
     pub fn to_map(&self) -> Result<(DrainKey<V4>, DrainValue), RecordError> {
-        let EndpointRef {
-            frontend,
-            address,
-            incarnation,
-        } = self.endpoint;
-        let key = DrainKey {
-            frontend: abi::FrontendKey {
-                address: v4(frontend.address)?,
-                port: frontend.port,
-                protocol: frontend.protocol.number(),
-                zero: 0,
-            },
-            address: v4(address.ip())?,
-            port: address.port(),
-            zero: 0,
-            incarnation,
-        };
+        let key = self.endpoint.to_map()?;
         let cap_ms = self
             .cap
             .map(|cap| u32::try_from(cap.as_millis()).unwrap_or(u32::MAX));

@@ -88,6 +88,30 @@ impl Drains {
             .collect()
     }
 
+    /// Lives whose records may have changed since this was last called, with the record as it is
+    /// now; none for a life that need not be remembered any more.
+    pub fn take_changed(&mut self) -> Vec<(EndpointRef, Option<DrainRecord>)> {
+        let changed = std::mem::take(&mut self.changed);
+        let with_record = |endpoint: EndpointRef| (endpoint, self.record(&endpoint));
+        changed.into_iter().map(with_record).collect()
+    }
+
+    fn record(&self, endpoint: &EndpointRef) -> Option<DrainRecord> {
+        let latest = self
+            .groups
+            .get(&endpoint.frontend)
+            .and_then(|group| group.tracks.get(&endpoint.address))
+            .filter(|track| track.incarnation == endpoint.incarnation);
+        let track = latest.or_else(|| self.past.get(endpoint))?;
+        Some(DrainRecord::of(*endpoint, track))
+    }
+
+    /// Incarnations up to this one were given before and must not be given again: the kernel may
+    /// still know them.
+    pub fn number_after(&mut self, incarnation: u32) {
+        self.last_incarnation = self.last_incarnation.max(incarnation);
+    }
+
     /// Takes over from the agent before. To be called before the first snapshot; a life that is
     /// known already is left alone.
     pub fn import(&mut self, records: impl IntoIterator<Item = DrainRecord>, now: Duration) {
@@ -115,10 +139,12 @@ impl Drains {
                 if let Some(at) = before.deadline {
                     self.deadlines.remove(&(at, frontend, address));
                 }
+                let past = name(frontend, address, &before);
                 if !before.gone() {
                     before.end(Cause::Replaced, now);
+                    self.changed.insert(past);
                 }
-                self.past.insert(name(frontend, address, &before), before);
+                self.past.insert(past, before);
             }
         }
     }
