@@ -6,6 +6,7 @@
 //! and when the agent ends, programs and maps stay where they are.
 
 mod announce;
+mod drain;
 mod http;
 mod lives;
 mod settings;
@@ -27,16 +28,16 @@ use tokio::time::{MissedTickBehavior, interval};
 
 pub use settings::Settings;
 
-use crate::apply::{Executor, KernelStore, read_back, words};
-use crate::desired::{EndpointState, FrontendKey, Via};
+use crate::apply::{DrainBook, Executor, KernelStore, read_back, words};
+use crate::desired::{EndpointState, Via};
 use crate::load::{Datapath, Options};
 use crate::model::World;
 use crate::netlink::{Event, Links, NextHops, Watch, disable_send_redirects, links};
 use crate::observe::metrics::Metrics;
 use crate::observe::pins::PinnedMaps;
 use crate::observe::state::{MapFill, StateSnapshot};
-use crate::plan::{Planner, Scope, Target};
-use crate::timer::drain::{DrainSettings, Drains, Effect, EndpointRef};
+use crate::plan::{Lives, Planner, Scope, Target};
+use crate::timer::drain::{DrainSettings, Drains};
 use crate::watch::{WatchEvent, manifests};
 use announce::Announcer;
 use lives::report;
@@ -110,14 +111,16 @@ struct Agent {
     datapath: Datapath,
     world: World,
     drains: Drains,
+    /// The drains' records, as they are pinned.
+    book: DrainBook,
+    lives: Lives,
+    had: drain::Had,
     planner: Planner,
     executor: Executor,
     links: Links,
     uplinks: BTreeMap<String, Uplink>,
     next_hops: NextHops,
     announcer: Announcer,
-    /// How endpoints that no slice lists any more are reached.
-    vias: BTreeMap<EndpointRef, Via>,
     fills: Vec<MapFill>,
     metrics: Arc<Metrics>,
     snapshots: watch::Sender<Arc<StateSnapshot>>,
@@ -136,17 +139,22 @@ impl Agent {
         }
         let applied = read_back(&KernelStore::new(&mut datapath.maps))
             .context("reading the maps of an earlier agent")?;
-        let planner = Planner::adopt(applied, boot_clock());
-        let prior = settings.read_allocations()?;
-        let counters = PinnedMaps::open(&settings.pin_dir)?.counters()?;
-        let drains = DrainSettings {
+        let now = boot_clock();
+        let timeouts = DrainSettings {
             drain_timeout: settings.drain_timeout,
             ..Default::default()
         };
+        let (drains, book) = drain::restore(timeouts, &datapath.maps, &applied, now)?;
+        let planner = Planner::adopt(applied, now);
+        let prior = settings.read_allocations()?;
+        let counters = PinnedMaps::open(&settings.pin_dir)?.counters()?;
         let (snapshots, _) = watch::channel(Arc::new(StateSnapshot::default()));
         let mut agent = Self {
+            had: drain::had(&prior),
             world: World::new(settings.context(), prior),
-            drains: Drains::new(drains),
+            drains,
+            book,
+            lives: Lives::new(),
             planner,
             executor: Executor::default(),
             links: Links::default(),
@@ -157,7 +165,6 @@ impl Agent {
                 .collect(),
             next_hops: NextHops::default(),
             announcer: Announcer::default(),
-            vias: BTreeMap::new(),
             fills: Vec::new(),
             metrics: Arc::new(Metrics::new(env!("CARGO_PKG_VERSION"), Arc::new(counters))),
             snapshots,
@@ -181,10 +188,11 @@ impl Agent {
             self.world.apply(event);
         }
         let now = boot_clock();
+        self.reserve();
         let effects = self.drains.observe(self.world.desired(), now);
         let changes = self.world.take_changes();
         let mut keys = changes.frontends;
-        keys.extend(effects.iter().map(frontend_of));
+        keys.extend(self.follow(&effects));
         let whole = changes.completed || !changes.vips.is_empty();
         let keys: Vec<_> = keys.into_iter().collect();
         self.round(
@@ -251,7 +259,7 @@ impl Agent {
     fn time_passed(&mut self) {
         let now = boot_clock();
         let effects = self.drains.handle_timeout(now);
-        let keys: Vec<_> = effects.iter().map(frontend_of).collect();
+        let keys: Vec<_> = self.follow(&effects).into_iter().collect();
         if !keys.is_empty() {
             self.round(Scope::Frontends(&keys), now);
         } else if !self.executor.is_clean() {
@@ -302,10 +310,14 @@ impl Agent {
             .collect();
         for endpoint in &done {
             self.drains.forget(endpoint);
-            self.vias.remove(endpoint);
         }
         if !done.is_empty() {
-            self.round(Scope::All, now);
+            self.follow(&[]);
+            if self.reserve() {
+                self.told(Vec::new());
+            } else {
+                self.round(Scope::All, now);
+            }
         }
     }
 
@@ -325,7 +337,6 @@ impl Agent {
     /// Brings the kernel in line with what is known now.
     fn round(&mut self, scope: Scope<'_>, now: Duration) {
         self.snapshot_due = true;
-        let lives = self.lives();
         let desired = self.world.desired();
         let nat: BTreeSet<_> = desired
             .frontends
@@ -345,7 +356,7 @@ impl Agent {
         let plan = {
             let read = |frontend| words(&store, frontend);
             let mut target = Target::new(desired, config);
-            target.lives = &lives;
+            target.lives = &self.lives;
             target.next_hops = &next_hops;
             target.words = Some(&read);
             self.planner.plan(&target, scope, now)
@@ -378,23 +389,5 @@ impl Agent {
         });
         self.metrics.update(&snapshot);
         self.snapshots.send_replace(Arc::new(snapshot));
-    }
-}
-
-/// Whose plan an effect changes.
-fn frontend_of(effect: &Effect) -> FrontendKey {
-    match effect {
-        Effect::State { endpoint, .. }
-        | Effect::Selection { endpoint, .. }
-        | Effect::MoveUdp { endpoint }
-        | Effect::Reset { endpoint } => endpoint.frontend,
-        Effect::Probe { address } => {
-            // No frontend has port 0: the planner finds nothing to do.
-            FrontendKey {
-                address: *address,
-                port: 0,
-                protocol: crate::desired::Protocol::Tcp,
-            }
-        }
     }
 }

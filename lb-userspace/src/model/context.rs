@@ -1,6 +1,6 @@
 //! What the model must know that no object says: who we are and what the operator allows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -27,9 +27,12 @@ pub struct Context {
     pub allocate: bool,
     /// `node.kubernetes.io/exclude-from-external-load-balancers` does not count.
     pub ignore_exclude_label: bool,
-    /// VIPs that still drain: only the Service that had one may have it again.
-    pub reserved: BTreeMap<IpAddr, ObjectName>,
+    /// VIPs that still drain: only the Services that had one may have it.
+    pub reserved: Reserved,
 }
+
+/// VIPs on which connections still drain, with the Services that had them.
+pub type Reserved = BTreeMap<IpAddr, BTreeSet<ObjectName>>;
 
 impl Context {
     /// A node with all defaults.
@@ -42,7 +45,7 @@ impl Context {
             refuse_addresses: BTreeMap::new(),
             allocate: true,
             ignore_exclude_label: false,
-            reserved: BTreeMap::new(),
+            reserved: Reserved::new(),
         }
     }
 }

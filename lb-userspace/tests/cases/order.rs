@@ -394,7 +394,7 @@ fn a_draining_vip_goes_to_nobody_else() {
     let mut context = Context::new("n0");
     context.reserved.insert(
         "192.0.2.1".parse().expect("address"),
-        name("a", "old".into()),
+        [name("a", "old".into())].into(),
     );
     let web = |service: &str| Service {
         name: name("a", service.into()),

@@ -1,10 +1,11 @@
 //! Who holds which address within one run, and who may join.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use crate::desired::{ObjectName, Protocol};
 use crate::model::alloc::{AllocError, Request};
+use crate::model::context::Reserved;
 
 /// Addresses taken so far.
 #[derive(Debug)]
@@ -12,7 +13,7 @@ pub(super) struct Ledger<'a> {
     /// Only ever asked for one address: its order is nobody's business.
     held: HashMap<IpAddr, Held<'a>>,
     by_key: BTreeMap<&'a str, Vec<IpAddr>>,
-    reserved: &'a BTreeMap<IpAddr, ObjectName>,
+    reserved: &'a Reserved,
 }
 
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl<'a> Held<'a> {
 }
 
 impl<'a> Ledger<'a> {
-    pub(super) fn new(reserved: &'a BTreeMap<IpAddr, ObjectName>) -> Self {
+    pub(super) fn new(reserved: &'a Reserved) -> Self {
         Self {
             held: HashMap::new(),
             by_key: BTreeMap::new(),
@@ -44,7 +45,9 @@ impl<'a> Ledger<'a> {
         if let Some(by) = self.drains_for(address, request) {
             return Err(AllocError::Draining {
                 address,
-                by: by.clone(),
+                by: by
+                    .first()
+                    .map_or_else(|| "one unknown".to_owned(), ToString::to_string),
             });
         }
         let Some(held) = self.held.get(&address) else {
@@ -75,10 +78,10 @@ impl<'a> Ledger<'a> {
         !self.held.contains_key(&address) && self.drains_for(address, request).is_none()
     }
 
-    fn drains_for(&self, address: IpAddr, request: &Request<'_>) -> Option<&ObjectName> {
+    fn drains_for(&self, address: IpAddr, request: &Request<'_>) -> Option<&BTreeSet<ObjectName>> {
         self.reserved
             .get(&address)
-            .filter(|by| **by != request.service.name)
+            .filter(|by| !by.contains(&request.service.name))
     }
 
     /// Writes the Service down as a holder; whether it may was asked before.

@@ -129,6 +129,8 @@ pub struct Lifecycle {
     pub deadline: Option<Duration>,
     /// Which pod it is.
     pub uid: Option<PodId>,
+    /// It is on this node.
+    pub local: bool,
     /// Why it is in this state.
     pub cause: Cause,
 }

@@ -1,10 +1,10 @@
 //! What the machine shows: lives, holds, and records for the agent that comes after.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::desired::FrontendKey;
+use crate::desired::{Desired, FrontendKey, ObjectName};
 
 use super::Drains;
 use super::effect::{Cause, EndpointRef, Hold, Lifecycle};
@@ -38,6 +38,49 @@ impl Drains {
                 let endpoint = name(frontend, *address, track);
                 (!track.forgotten).then(|| (endpoint, track.lifecycle(frontend.protocol)))
             })
+    }
+
+    /// The same with those that are forgotten: they are listed still, and must stay as they are.
+    pub fn all_of(
+        &self,
+        key: &FrontendKey,
+    ) -> impl Iterator<Item = (EndpointRef, Lifecycle)> + use<'_> {
+        let frontend = *key;
+        let tracks = self.groups.get(key).into_iter().flat_map(|g| &g.tracks);
+        tracks.map(move |(address, track)| {
+            let endpoint = name(frontend, *address, track);
+            (endpoint, track.lifecycle(frontend.protocol))
+        })
+    }
+
+    /// Every frontend that is wanted or was.
+    pub fn frontends(&self) -> impl Iterator<Item = FrontendKey> + '_ {
+        self.groups.keys().copied()
+    }
+
+    /// VIPs that lose a frontend with this snapshot (or have lost one) while endpoints of it
+    /// drain, with the Services that had the VIP so far. To be asked before the snapshot is
+    /// taken: it may give the VIP to somebody else.
+    pub fn leaving_vips(&self, desired: &Desired) -> BTreeMap<IpAddr, BTreeSet<ObjectName>> {
+        let mut leaving = BTreeMap::new();
+        if !desired.complete {
+            return leaving;
+        }
+        let past: BTreeSet<_> = self.past.keys().map(|past| past.frontend).collect();
+        for (key, group) in &self.groups {
+            let next = desired.frontends.get(key).map(|next| &next.service);
+            let stays = next.is_some_and(|next| group.service.as_ref().is_none_or(|s| s == next));
+            let drains = group.tracks.values().any(|track| !track.forgotten);
+            if !stays && (drains || past.contains(key)) {
+                leaving.insert(key.address, BTreeSet::new());
+            }
+        }
+        for (key, group) in &self.groups {
+            if let Some(had) = leaving.get_mut(&key.address) {
+                had.extend(group.service.clone());
+            }
+        }
+        leaving
     }
 
     /// The latest life of one endpoint.
