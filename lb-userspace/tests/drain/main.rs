@@ -1,0 +1,4 @@
+//! What becomes of connections when endpoints go: real pods, real clients, a real agent.
+
+mod restart;
+mod stage;
