@@ -243,7 +243,7 @@ fn not_for_vip<W: World>(world: &W, dst: W::Addr) -> Result<(), Reason> {
 
 /// True for a packet of a flow whose endpoint is gone.
 #[inline(always)]
-fn is_gone<W: World>(world: &W, packet: &Packet<W::Addr>) -> bool {
+pub fn is_gone<W: World>(world: &W, packet: &Packet<W::Addr>) -> bool {
     world
         .flows()
         .find(&packet.key())

@@ -36,6 +36,7 @@ pub fn acknowledgement<W: World>(world: &W, packet: &Packet<W::Addr>) -> Result<
         ifindex: world.link().ifindex,
         mac: packet.eth.src,
         ack: packet.ack,
+        seq: packet.seq,
     };
     match install(world, key, &answered, way) {
         Ok(()) => {
@@ -80,6 +81,7 @@ pub fn datagram<W: World>(
         ifindex: handshake.ifindex,
         mac: handshake.mac,
         ack: Be32::new(0),
+        seq: Be32::new(0),
     };
     install(
         world,
@@ -95,6 +97,8 @@ struct ClientWay {
     ifindex: u32,
     mac: Mac,
     ack: Be32,
+    /// What the endpoint is to acknowledge next.
+    seq: Be32,
 }
 
 /// Writes both directions' entries and takes the handshake out. All or nothing. A flow that is
@@ -123,7 +127,7 @@ fn install<W: World>(
         (key.src, key.dst, key.ports),
         (source, endpoint.address, ports),
     );
-    let entry = |edit: &Edit<W::Addr>, kind: Kind| Flow {
+    let entry = |edit: &Edit<W::Addr>, kind: Kind, ack: Be32| Flow {
         src: edit.src,
         dst: edit.dst,
         ports: edit.ports,
@@ -133,7 +137,7 @@ fn install<W: World>(
         frontend: answered.frontend,
         seen: tick,
         replied: tick,
-        ack: way.ack,
+        ack,
         ifindex: way.ifindex,
         mac: way.mac,
         kind: kind as u8,
@@ -165,7 +169,7 @@ fn install<W: World>(
         );
         if world
             .flows()
-            .insert(&reply_key, &entry(&back, Kind::NatReply))
+            .insert(&reply_key, &entry(&back, Kind::NatReply, way.seq))
             != Inserted::Yes
         {
             return Err(Reason::TableFull);
@@ -175,7 +179,7 @@ fn install<W: World>(
         let old = slot.read();
         (partner(&old, key.protocol), Kind::from_u8(old.kind))
     });
-    if world.flows().insert(key, &entry(&forward, kind)) != Inserted::Yes {
+    if world.flows().insert(key, &entry(&forward, kind, way.ack)) != Inserted::Yes {
         if kind == Kind::Local {
             world.reverse().remove(&reply_key);
         } else {
