@@ -9,6 +9,7 @@ mod announce;
 mod drain;
 mod http;
 mod lives;
+mod reset;
 mod settings;
 mod snapshot;
 mod uplink;
@@ -29,7 +30,7 @@ use tokio::time::{MissedTickBehavior, interval};
 pub use settings::Settings;
 
 use crate::apply::{DrainBook, Executor, KernelStore, read_back, words};
-use crate::desired::{EndpointState, Via};
+use crate::desired::Via;
 use crate::load::{Datapath, Options};
 use crate::model::World;
 use crate::netlink::{Event, Links, NextHops, Watch, disable_send_redirects, links};
@@ -51,8 +52,6 @@ const SWEEP: Duration = Duration::from_secs(5);
 const FILLS: Duration = Duration::from_secs(30);
 /// How many milliseconds a new next hop is waited for: a LAN answers within one.
 const RESOLVE_TRIES: u32 = 50;
-/// How long a `Gone` endpoint is kept, so that its flows can be reset.
-const GONE_KEPT: Duration = Duration::from_secs(15);
 
 /// Runs until SIGTERM or SIGINT. Programs and maps stay in the kernel.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
@@ -67,6 +66,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let mut tick = every(TICK);
     let mut sweep = every(SWEEP);
     let mut fills = every(FILLS);
+    let mut resets = every(reset::PACE);
     loop {
         tokio::select! {
             batch = batches.recv() => match batch {
@@ -81,6 +81,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             }
             _ = tick.tick() => agent.time_passed(),
             _ = sweep.tick() => agent.sweep(),
+            _ = resets.tick(), if agent.resets.is_busy() => agent.reset_some(),
             _ = fills.tick() => agent.count(),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
@@ -115,6 +116,7 @@ struct Agent {
     book: DrainBook,
     lives: Lives,
     had: drain::Had,
+    resets: reset::Resets,
     planner: Planner,
     executor: Executor,
     links: Links,
@@ -145,6 +147,7 @@ impl Agent {
             ..Default::default()
         };
         let (drains, book) = drain::restore(timeouts, &datapath.maps, &applied, now)?;
+        let resets = reset::Resets::new(datapath.flows()?, &applied, now);
         let planner = Planner::adopt(applied, now);
         let prior = settings.read_allocations()?;
         let counters = PinnedMaps::open(&settings.pin_dir)?.counters()?;
@@ -155,6 +158,7 @@ impl Agent {
             drains,
             book,
             lives: Lives::new(),
+            resets,
             planner,
             executor: Executor::default(),
             links: Links::default(),
@@ -300,25 +304,7 @@ impl Agent {
         let plan = self.planner.reclaim(&sweep.held(), began, now);
         let mut store = KernelStore::new(&mut self.datapath.maps);
         self.executor.run(&plan, &mut self.planner, &mut store, now);
-        let done: Vec<_> = self
-            .drains
-            .iter()
-            .filter(|(_, life)| {
-                life.state == EndpointState::Gone && now.saturating_sub(life.since) > GONE_KEPT
-            })
-            .map(|(endpoint, _)| endpoint)
-            .collect();
-        for endpoint in &done {
-            self.drains.forget(endpoint);
-        }
-        if !done.is_empty() {
-            self.follow(&[]);
-            if self.reserve() {
-                self.told(Vec::new());
-            } else {
-                self.round(Scope::All, now);
-            }
-        }
+        self.forget_gone(now);
     }
 
     /// Counts how full the maps are.
@@ -338,14 +324,16 @@ impl Agent {
     fn round(&mut self, scope: Scope<'_>, now: Duration) {
         self.snapshot_due = true;
         let desired = self.world.desired();
-        let nat: BTreeSet<_> = desired
-            .frontends
-            .values()
-            .flat_map(|frontend| &frontend.endpoints)
-            .filter(|endpoint| endpoint.via == Via::Nat)
-            .filter_map(|endpoint| match endpoint.address.ip() {
-                IpAddr::V4(address) => Some(address),
-                IpAddr::V6(_) => None,
+        let listed = desired.frontends.values().flat_map(|f| &f.endpoints);
+        let listed = listed.map(|endpoint| (endpoint.via, endpoint.address.ip()));
+        // Also those that only have old flows.
+        let lives = self.lives.values().flatten();
+        let lives = lives.map(|(address, life)| (life.via, address.ip()));
+        let nat: BTreeSet<_> = listed
+            .chain(lives)
+            .filter_map(|endpoint| match endpoint {
+                (Via::Nat, IpAddr::V4(address)) => Some(address),
+                (Via::Nat, IpAddr::V6(_)) | (Via::Local, _) => None,
             })
             .collect();
         report(self.next_hops.want(&nat));
@@ -362,6 +350,7 @@ impl Agent {
             self.planner.plan(&target, scope, now)
         };
         let outcome = self.executor.run(&plan, &mut self.planner, &mut store, now);
+        self.resets.follow(&plan, now);
         if matches!(scope, Scope::All) {
             self.executor.settle(&plan);
         }

@@ -10,10 +10,10 @@ use lb_common::abi::{Kind, State};
 
 use super::{Agent, lives};
 use crate::apply::{DrainBook, KernelStore, drain_entries, frontend_key};
-use crate::desired::{FrontendKey, ObjectName, Via};
+use crate::desired::{EndpointState, FrontendKey, ObjectName, Via};
 use crate::load::Maps;
 use crate::model::Allocations;
-use crate::plan::Applied;
+use crate::plan::{Applied, Scope};
 use crate::timer::drain::{DrainRecord, DrainSettings, Drains, Effect, EndpointRef};
 
 /// Services that had a VIP before this agent started: the records do not say.
@@ -119,6 +119,40 @@ impl Agent {
             tell(effect);
         }
         keys
+    }
+
+    /// Lets go of lives that are over and whose flows are settled.
+    pub(super) fn forget_gone(&mut self, now: Duration) {
+        let settled = |endpoint: &EndpointRef| {
+            let SocketAddr::V4(address) = endpoint.address else {
+                return true;
+            };
+            let life = endpoint.incarnation;
+            let Some(id) = self.planner.id_of_life(&endpoint.frontend, address, life) else {
+                return true;
+            };
+            let applied = self.planner.applied().endpoints.get(&id);
+            let told = applied.is_none_or(|value| State::from_u8(value.state) == State::Gone);
+            told && !self.resets.concerns(id)
+        };
+        let over: Vec<_> = self
+            .drains
+            .iter()
+            .filter(|(_, life)| life.state == EndpointState::Gone)
+            .map(|(endpoint, _)| endpoint)
+            .filter(settled)
+            .collect();
+        if over.is_empty() {
+            return;
+        }
+        for endpoint in &over {
+            self.drains.forget(endpoint);
+        }
+        self.follow(&[]);
+        if self.reserve() {
+            self.told(Vec::new());
+        }
+        self.round(Scope::All, now);
     }
 
     /// Writes records, and those that could not be written before.

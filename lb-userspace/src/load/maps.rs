@@ -287,6 +287,11 @@ where
     T::try_from(map).map_err(map_error(name))
 }
 
+/// Another handle of a pinned map.
+pub(super) fn reopen(pins: &Pins, name: &'static str) -> Result<MapData, LoadError> {
+    MapData::from_pin(pins.map(name)).map_err(map_error(name))
+}
+
 fn duplicate(ebpf: &Ebpf, name: &'static str) -> Result<OwnedFd, LoadError> {
     let Some(aya::maps::Map::Array(data)) = ebpf.map(name) else {
         return Err(missing(name));

@@ -1,4 +1,5 @@
 //! What becomes of connections when endpoints go: real pods, real clients, a real agent.
 
+mod reset;
 mod restart;
 mod stage;

@@ -160,10 +160,11 @@ impl Stage {
         while !holds(self) {
             assert!(
                 started.elapsed() < limit,
-                "not after {limit:?}: {what}\n{}\n{}",
+                "not after {limit:?}: {what}\n{}\n{}\n{}",
                 self.agent
                     .command(&["endpoints"])
                     .unwrap_or_else(|error| format!("{error:#}")),
+                self.agent.command(&["status"]).unwrap_or_default(),
                 self.agent.log()
             );
             std::thread::sleep(Duration::from_millis(10));
@@ -278,6 +279,28 @@ impl Client {
         let text = String::from_utf8_lossy(&answer);
         let body = text.split("\r\n\r\n").nth(1).unwrap_or_default();
         Ok(body.split(' ').next().unwrap_or_default().to_owned())
+    }
+
+    /// Fetches this many bytes.
+    pub(crate) fn fetch(&mut self, bytes: usize) -> std::io::Result<()> {
+        let request = format!("GET /bytes/{bytes}?seed=1 HTTP/1.1\r\nHost: lab\r\n\r\n");
+        self.stream.write_all(request.as_bytes())?;
+        let (mut head, mut body) = (Vec::new(), 0);
+        let mut buffer = vec![0; 64 * 1024];
+        while body < bytes {
+            let read = match self.stream.read(&mut buffer)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                read => read,
+            };
+            if body > 0 {
+                body += read;
+                continue;
+            }
+            head.extend_from_slice(&buffer[..read]);
+            let end = head.windows(4).position(|w| w == b"\r\n\r\n");
+            body = end.map_or(0, |end| head.len() - end - 4);
+        }
+        Ok(())
     }
 
     /// Says nothing and waits for what becomes of the connection: the error that ended it, or
