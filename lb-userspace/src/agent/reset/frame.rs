@@ -30,8 +30,16 @@ pub(super) struct Hop {
 }
 
 /// For whoever sends by this entry: a RST, and a segment to be asked by. Later tries add one in
-/// the window, for those who let nothing pass that is outside.
-pub(super) fn to_sender(key: &FlowKey<V4>, flow: &Flow<V4>, hop: Hop, first: bool) -> Vec<Vec<u8>> {
+/// the window, for those who let nothing pass that is outside. `heard` is what the other side has
+/// acknowledged, 0 when unknown: one that has closed already answers with a RST of that number,
+/// which is then right for the other side.
+pub(super) fn to_sender(
+    key: &FlowKey<V4>,
+    flow: &Flow<V4>,
+    heard: u32,
+    hop: Hop,
+    first: bool,
+) -> Vec<Vec<u8>> {
     let way = Way {
         hop,
         src: key.dst,
@@ -43,7 +51,7 @@ pub(super) fn to_sender(key: &FlowKey<V4>, flow: &Flow<V4>, hop: Hop, first: boo
     if !first {
         frames.push(way.reset(ack.wrapping_add(AHEAD)));
     }
-    frames.push(way.segment(ack.wrapping_sub(1), 0));
+    frames.push(way.segment(ack.wrapping_sub(1), heard));
     frames
 }
 
@@ -167,11 +175,11 @@ mod tests {
     fn the_client_hears_the_vip() {
         let (key, flow) = entry();
         let (vip, client) = ("192.0.2.64:80", "192.0.2.130:40000");
-        let first = to_sender(&key, &flow, HOP, true);
+        let first = to_sender(&key, &flow, 0, HOP, true);
         assert_eq!(first.len(), 2);
         check(&first[0], vip, client, 5, true);
         check(&first[1], vip, client, 4, false);
-        let later = to_sender(&key, &flow, HOP, false);
+        let later = to_sender(&key, &flow, 0, HOP, false);
         check(&later[1], vip, client, 5 + AHEAD, true);
         assert_eq!(later.len(), 3);
     }
