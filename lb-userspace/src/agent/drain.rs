@@ -10,14 +10,14 @@ use lb_common::abi::{Kind, State};
 
 use super::{Agent, lives};
 use crate::apply::{DrainBook, KernelStore, drain_entries, frontend_key};
-use crate::desired::{EndpointState, FrontendKey, ObjectName, Via};
+use crate::desired::{EndpointState, FrontendKey, ServiceId, Via};
 use crate::load::Maps;
 use crate::model::Allocations;
 use crate::plan::{Applied, Scope};
 use crate::timer::drain::{DrainRecord, DrainSettings, Drains, Effect, EndpointRef};
 
-/// Services that had a VIP before this agent started: the records do not say.
-pub(super) type Had = BTreeMap<IpAddr, BTreeSet<ObjectName>>;
+/// Services that had a VIP before this agent started: not all of them have records.
+pub(super) type Had = BTreeMap<IpAddr, BTreeSet<ServiceId>>;
 
 /// Takes over what the agent before knew. Endpoints that are in the maps without a record are
 /// taken as they are found.
@@ -79,7 +79,8 @@ pub(super) fn had(prior: &Allocations) -> Had {
     let mut had = Had::new();
     for (service, addresses) in prior.services() {
         for address in addresses {
-            had.entry(*address).or_default().insert(service.clone());
+            let had = had.entry(*address).or_default();
+            had.insert(ServiceId::of(service));
         }
     }
     had
@@ -90,8 +91,9 @@ impl Agent {
     /// is taken, and after the last of them has ended. True when that may change the snapshot.
     pub(super) fn reserve(&mut self) -> bool {
         let mut leaving = self.drains.leaving_vips(self.world.desired());
-        for (vip, services) in &mut leaving {
-            services.extend(self.had.get(vip).into_iter().flatten().cloned());
+        for (vip, reservation) in &mut leaving {
+            let had = self.had.get(vip).into_iter().flatten();
+            reservation.services.extend(had.copied());
         }
         if leaving.is_empty() && self.world.is_complete() {
             self.had.clear();

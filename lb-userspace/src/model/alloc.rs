@@ -75,7 +75,7 @@ pub(super) enum AllocError {
         by: ObjectName,
     },
     /// Connections of its last owner are still draining.
-    #[error("address {address} is still draining for Service {by}")]
+    #[error("address {address} is still draining for {by}")]
     Draining {
         /// The address asked for.
         address: IpAddr,

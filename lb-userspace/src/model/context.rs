@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::desired::ObjectName;
+use crate::desired::{ObjectName, ServiceId};
 
 /// `spec.loadBalancerClass` that Sluice serves unless told otherwise.
 pub const DEFAULT_CLASS: &str = "sluice.dev/lb";
@@ -31,8 +31,17 @@ pub struct Context {
     pub reserved: Reserved,
 }
 
-/// VIPs on which connections still drain, with the Services that had them.
-pub type Reserved = BTreeMap<IpAddr, BTreeSet<ObjectName>>;
+/// VIPs on which connections still drain.
+pub type Reserved = BTreeMap<IpAddr, Reservation>;
+
+/// Who may have a VIP that drains.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Reservation {
+    /// The Services that had it.
+    pub services: BTreeSet<ServiceId>,
+    /// One of those whose connections drain, if its name is known.
+    pub by: Option<ObjectName>,
+}
 
 impl Context {
     /// A node with all defaults.

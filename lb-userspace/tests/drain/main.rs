@@ -1,5 +1,7 @@
 //! What becomes of connections when endpoints go: real pods, real clients, a real agent.
 
+mod hold;
 mod reset;
 mod restart;
 mod stage;
+mod udp;

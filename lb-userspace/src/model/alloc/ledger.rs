@@ -1,11 +1,11 @@
 //! Who holds which address within one run, and who may join.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use crate::desired::{ObjectName, Protocol};
+use crate::desired::{ObjectName, Protocol, ServiceId};
 use crate::model::alloc::{AllocError, Request};
-use crate::model::context::Reserved;
+use crate::model::context::{Reservation, Reserved};
 
 /// Addresses taken so far.
 #[derive(Debug)]
@@ -42,13 +42,12 @@ impl<'a> Ledger<'a> {
 
     /// Whether the Service may have the address, alone or with those who have it.
     pub(super) fn may(&self, address: IpAddr, request: &Request<'_>) -> Result<(), AllocError> {
-        if let Some(by) = self.drains_for(address, request) {
-            return Err(AllocError::Draining {
-                address,
-                by: by
-                    .first()
-                    .map_or_else(|| "one unknown".to_owned(), ToString::to_string),
-            });
+        if let Some(reservation) = self.drains_for(address, request) {
+            let by = match &reservation.by {
+                Some(name) => format!("Service {name}"),
+                None => "an earlier Service".to_owned(),
+            };
+            return Err(AllocError::Draining { address, by });
         }
         let Some(held) = self.held.get(&address) else {
             return Ok(());
@@ -78,10 +77,10 @@ impl<'a> Ledger<'a> {
         !self.held.contains_key(&address) && self.drains_for(address, request).is_none()
     }
 
-    fn drains_for(&self, address: IpAddr, request: &Request<'_>) -> Option<&BTreeSet<ObjectName>> {
-        self.reserved
-            .get(&address)
-            .filter(|by| !by.contains(&request.service.name))
+    fn drains_for(&self, address: IpAddr, request: &Request<'_>) -> Option<&Reservation> {
+        let reservation = self.reserved.get(&address)?;
+        let own = ServiceId::of(&request.service.name);
+        (!reservation.services.contains(&own)).then_some(reservation)
     }
 
     /// Writes the Service down as a holder; whether it may was asked before.

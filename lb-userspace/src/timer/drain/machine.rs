@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::desired::{Desired, EndpointState, FrontendKey, ObjectName, Protocol};
+use crate::desired::{Desired, EndpointState, FrontendKey, ObjectName, Protocol, ServiceId};
 
 use super::effect::{Cause, Effect, EndpointRef, Flows, Lifecycle, PodSight};
 use super::track::Track;
@@ -34,7 +34,10 @@ impl Default for DrainSettings {
 /// One frontend's endpoints, the latest life of each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Group {
+    /// The Service that asked for it last; unknown after a restart.
     pub(super) service: Option<ObjectName>,
+    /// The same, as the records have it.
+    pub(super) service_id: Option<ServiceId>,
     /// Asked for by the last complete snapshot (or any since).
     pub(super) wanted: bool,
     pub(super) tracks: BTreeMap<SocketAddr, Track>,
@@ -74,6 +77,13 @@ impl Drains {
             group.wanted = true;
             if group.service.as_ref() != Some(&frontend.service) {
                 group.service = Some(frontend.service.clone());
+                let id = Some(ServiceId::of(&frontend.service));
+                if group.service_id != id {
+                    group.service_id = id;
+                    let tracks = group.tracks.iter();
+                    let names = tracks.map(|(address, track)| name(*key, *address, track));
+                    self.changed.extend(names);
+                }
             }
             for endpoint in &frontend.endpoints {
                 self.list(*key, endpoint, frontend.drain_timeout, now, &mut effects);

@@ -1,10 +1,11 @@
 //! What the machine shows: lives, holds, and records for the agent that comes after.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::desired::{Desired, FrontendKey, ObjectName};
+use crate::desired::{Desired, FrontendKey, ServiceId};
+use crate::model::Reserved;
 
 use super::Drains;
 use super::effect::{Cause, EndpointRef, Hold, Lifecycle};
@@ -61,23 +62,27 @@ impl Drains {
     /// VIPs that lose a frontend with this snapshot (or have lost one) while endpoints of it
     /// drain, with the Services that had the VIP so far. To be asked before the snapshot is
     /// taken: it may give the VIP to somebody else.
-    pub fn leaving_vips(&self, desired: &Desired) -> BTreeMap<IpAddr, BTreeSet<ObjectName>> {
-        let mut leaving = BTreeMap::new();
+    pub fn leaving_vips(&self, desired: &Desired) -> Reserved {
+        let mut leaving = Reserved::new();
         if !desired.complete {
             return leaving;
         }
         let past: BTreeSet<_> = self.past.keys().map(|past| past.frontend).collect();
         for (key, group) in &self.groups {
-            let next = desired.frontends.get(key).map(|next| &next.service);
-            let stays = next.is_some_and(|next| group.service.as_ref().is_none_or(|s| s == next));
+            let next = desired.frontends.get(key);
+            let stays = next.is_some_and(|next| {
+                let known = group.service_id;
+                known.is_none_or(|known| known == ServiceId::of(&next.service))
+            });
             let drains = group.tracks.values().any(|track| !track.forgotten);
             if !stays && (drains || past.contains(key)) {
-                leaving.insert(key.address, BTreeSet::new());
+                let reservation = leaving.entry(key.address).or_default();
+                reservation.by = group.service.clone().or(reservation.by.take());
             }
         }
         for (key, group) in &self.groups {
-            if let Some(had) = leaving.get_mut(&key.address) {
-                had.extend(group.service.clone());
+            if let Some(reservation) = leaving.get_mut(&key.address) {
+                reservation.services.extend(group.service_id);
             }
         }
         leaving
@@ -119,15 +124,12 @@ impl Drains {
     /// What must survive a restart, in order.
     pub fn export(&self) -> Vec<DrainRecord> {
         let latest = self.groups.iter().flat_map(|(key, group)| {
-            group
-                .tracks
-                .iter()
-                .map(|(address, track)| (name(*key, *address, track), track))
+            let tracks = group.tracks.iter();
+            tracks.map(|(address, track)| name(*key, *address, track))
         });
-        let past = self.past.iter().map(|(endpoint, track)| (*endpoint, track));
         latest
-            .chain(past)
-            .map(|(endpoint, track)| DrainRecord::of(endpoint, track))
+            .chain(self.past.keys().copied())
+            .filter_map(|endpoint| self.record(&endpoint))
             .collect()
     }
 
@@ -140,13 +142,13 @@ impl Drains {
     }
 
     fn record(&self, endpoint: &EndpointRef) -> Option<DrainRecord> {
-        let latest = self
-            .groups
-            .get(&endpoint.frontend)
+        let group = self.groups.get(&endpoint.frontend);
+        let latest = group
             .and_then(|group| group.tracks.get(&endpoint.address))
             .filter(|track| track.incarnation == endpoint.incarnation);
         let track = latest.or_else(|| self.past.get(endpoint))?;
-        Some(DrainRecord::of(*endpoint, track))
+        let service = group.and_then(|group| group.service_id);
+        Some(DrainRecord::of(*endpoint, service, track))
     }
 
     /// Incarnations up to this one were given before and must not be given again: the kernel may
@@ -167,7 +169,9 @@ impl Drains {
                 incarnation,
             } = record.endpoint;
             self.last_incarnation = self.last_incarnation.max(incarnation);
-            let tracks = &mut self.groups.entry(frontend).or_default().tracks;
+            let group = self.groups.entry(frontend).or_default();
+            group.service_id = record.service.or(group.service_id);
+            let tracks = &mut group.tracks;
             if tracks
                 .get(&address)
                 .is_some_and(|known| known.incarnation >= incarnation)
