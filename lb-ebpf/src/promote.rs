@@ -3,7 +3,9 @@
 //! endpoint alone, pins an entry.
 
 use lb_common::Reason;
-use lb_common::abi::{Answered, Endpoint, Flow, FlowKey, Handshake, Kind, Reverse, State};
+use lb_common::abi::{
+    Answered, Endpoint, Flow, FlowKey, HANDSHAKE_REFUSED, Handshake, Kind, Reverse, State,
+};
 use lb_common::wire::l4::{self, Ports};
 use lb_common::wire::{Be32, Mac};
 
@@ -69,6 +71,10 @@ pub fn datagram<W: World>(
     handshake: &Handshake<W::Addr>,
     reply: &FlowKey<W::Addr>,
 ) -> Result<(), Reason> {
+    if handshake.flags & HANDSHAKE_REFUSED != 0 {
+        // Its port was closed, and the client has gone elsewhere.
+        return Err(Reason::AnswerTooLate);
+    }
     let answered = Answered {
         endpoint: handshake.endpoint,
         frontend: handshake.frontend,

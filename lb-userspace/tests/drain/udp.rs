@@ -112,9 +112,17 @@ fn an_exchange_whose_server_has_died_moves_on_the_first_refusal() {
     let Some(builder) = builder("an_exchange_whose_server_has_died") else {
         return;
     };
-    let mut stage = Stage::new("udp-refused", builder.pods(2), &[]);
-    let (exchange, server, _) = begin(&stage);
-    let index: usize = server[4..].parse().expect("pod-N");
-    stage.servers[index] = None;
-    moves(&stage, &exchange, &server);
+    let pods = builder.clone().pods(2);
+    let servers = builder.pods(0).lan_servers(2);
+    for (name, builder, args) in [
+        ("udp-refused", pods, &[][..]),
+        ("udp-refused-nat", servers, &["--xdp-mode=native"][..]),
+    ] {
+        let mut stage = Stage::new(name, builder, args);
+        let (exchange, server, _) = begin(&stage);
+        // The name ends with the index.
+        let index: usize = server[4..].parse().expect("a number");
+        stage.servers[index] = None;
+        moves(&stage, &exchange, &server);
+    }
 }
