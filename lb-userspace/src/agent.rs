@@ -11,6 +11,7 @@ mod http;
 mod lives;
 mod reset;
 mod settings;
+mod sight;
 mod snapshot;
 mod uplink;
 
@@ -33,7 +34,7 @@ use crate::apply::{DrainBook, Executor, KernelStore, read_back, words};
 use crate::desired::Via;
 use crate::load::{Datapath, Options};
 use crate::model::World;
-use crate::netlink::{Event, Links, NextHops, Watch, disable_send_redirects, links};
+use crate::netlink::{Event, Links, NextHops, Node, Pods, Watch, disable_send_redirects, links};
 use crate::observe::metrics::Metrics;
 use crate::observe::pins::PinnedMaps;
 use crate::observe::state::{MapFill, StateSnapshot};
@@ -122,6 +123,7 @@ struct Agent {
     links: Links,
     uplinks: BTreeMap<String, Uplink>,
     next_hops: NextHops,
+    pods: Pods,
     announcer: Announcer,
     fills: Vec<MapFill>,
     metrics: Arc<Metrics>,
@@ -168,6 +170,7 @@ impl Agent {
                 .map(|name| (name.clone(), Uplink::default()))
                 .collect(),
             next_hops: NextHops::default(),
+            pods: Pods::default(),
             announcer: Announcer::default(),
             fills: Vec::new(),
             metrics: Arc::new(Metrics::new(env!("CARGO_PKG_VERSION"), Arc::new(counters))),
@@ -207,6 +210,7 @@ impl Agent {
             },
             now,
         );
+        self.watch_pods();
         self.settings.write_allocations(self.world.allocations());
         self.metrics.observe_apply(boot_clock().saturating_sub(now));
     }
@@ -226,6 +230,7 @@ impl Agent {
             Event::AddressesChanged { .. } => true,
             Event::Neighbour(_)
             | Event::NeighbourGone(_)
+            | Event::BridgePortLearned { .. }
             | Event::BridgePortForgot { .. }
             | Event::Route { .. }
             | Event::RouteGone { .. } => false,
@@ -243,8 +248,12 @@ impl Agent {
         } else if moved {
             report(self.next_hops.refresh());
         }
+        let now = boot_clock();
+        let keys: Vec<_> = self.see(event, now).into_iter().collect();
         if changed || moved || rerouted {
-            self.round(Scope::All, boot_clock());
+            self.round(Scope::All, now);
+        } else if !keys.is_empty() {
+            self.round(Scope::Frontends(&keys), now);
         }
     }
 
@@ -305,6 +314,7 @@ impl Agent {
         let mut store = KernelStore::new(&mut self.datapath.maps);
         self.executor.run(&plan, &mut self.planner, &mut store, now);
         self.forget_gone(now);
+        self.pods.probe_dead(&Node);
     }
 
     /// Counts how full the maps are.

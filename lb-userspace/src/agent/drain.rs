@@ -13,6 +13,7 @@ use crate::apply::{DrainBook, KernelStore, drain_entries, frontend_key};
 use crate::desired::{EndpointState, FrontendKey, ServiceId, Via};
 use crate::load::Maps;
 use crate::model::Allocations;
+use crate::netlink::Node;
 use crate::plan::{Applied, Scope};
 use crate::timer::drain::{DrainRecord, DrainSettings, Drains, Effect, EndpointRef};
 
@@ -119,6 +120,12 @@ impl Agent {
         }
         for effect in effects {
             tell(effect);
+            if let Effect::Probe {
+                address: IpAddr::V4(pod),
+            } = effect
+            {
+                self.pods.probe(*pod, &Node);
+            }
         }
         keys
     }

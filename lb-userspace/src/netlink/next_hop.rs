@@ -255,6 +255,7 @@ impl NextHops {
             }
             Event::Link(_)
             | Event::LinkGone { .. }
+            | Event::BridgePortLearned { .. }
             | Event::BridgePortForgot { .. }
             | Event::Route { .. }
             | Event::RouteGone { .. }

@@ -3,5 +3,6 @@
 mod hold;
 mod reset;
 mod restart;
+mod sight;
 mod stage;
 mod udp;
