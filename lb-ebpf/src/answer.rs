@@ -15,8 +15,9 @@ use crate::flow::{NAT_REPLY, send_out};
 use crate::frame::Frame;
 use crate::health;
 use crate::packet::Packet;
-use crate::pipeline::Decision;
+use crate::pipeline::{self, Decision};
 use crate::promote;
+use crate::refuse::Why;
 use crate::rewrite::{self, Edit};
 use crate::transmit;
 use crate::world::{Entry, Inserted, Slot, World};
@@ -114,7 +115,13 @@ pub fn from_wire<F: Frame, W: World>(
     packet: &Packet<W::Addr>,
 ) -> Result<Decision, Reason> {
     let key = packet.key();
-    let slot = world.handshakes().find(&key).ok_or(Reason::NotOurs)?;
+    let Some(slot) = world.handshakes().find(&key) else {
+        return if pipeline::is_gone(world, packet) {
+            Ok(Decision::refuse(Why::Gone))
+        } else {
+            Err(Reason::NotOurs)
+        };
+    };
     if packet.is_tcp() {
         return match judge(world, packet, &key, &slot) {
             Answer::TooLate => Err(Reason::AnswerTooLate),

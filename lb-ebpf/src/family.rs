@@ -3,7 +3,10 @@
 //! Stages are generic over [`Family`]; IPv6 is another implementation of it (and of `World`),
 //! not another set of stages.
 
+use lb_common::abi::FlowKey;
+use lb_common::wire::icmp::Icmp;
 use lb_common::wire::ipv4::{self, Ipv4};
+use lb_common::wire::l4::Ports;
 use lb_common::wire::{Be16, eth, icmp};
 use lb_common::{Address, Reason, V4, checksum};
 
@@ -60,8 +63,20 @@ pub trait Family {
     #[must_use]
     fn emit<F: Rebuild>(frame: &mut F, header: &Fresh<Self::Addr>) -> Option<()>;
 
+    /// What an unreachable is about. None for other messages, and for quotes with options.
+    fn quoted<B: Bytes>(frame: &B, net: &Network<Self::Addr>) -> Option<Quoted<Self::Addr>>;
+
     /// Length of a fresh header.
     const HEADER_LEN: usize;
+}
+
+/// What an ICMP unreachable is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Quoted<A> {
+    /// Its code.
+    pub code: u8,
+    /// Tuple of the packet that could not be delivered.
+    pub sent: FlowKey<A>,
 }
 
 /// Whether this is a hop of the packet's way.
@@ -104,6 +119,21 @@ impl Family for V4Family {
     const ETHERTYPE: Be16 = eth::IPV4;
     const ICMP: u8 = ipv4::ICMP;
     const HEADER_LEN: usize = ipv4::MIN_LEN;
+
+    #[inline(always)]
+    fn quoted<B: Bytes>(frame: &B, net: &Network<V4>) -> Option<Quoted<V4>> {
+        let message = frame.read::<Icmp>(net.transport)?;
+        let at = net.transport + icmp::LEN;
+        let inner = frame.read::<Ipv4>(at)?;
+        if message.kind != icmp::UNREACHABLE || inner.header_len() != ipv4::MIN_LEN {
+            return None;
+        }
+        let ports = frame.read::<Ports>(at + ipv4::MIN_LEN)?;
+        let sent = FlowKey::new(inner.src, inner.dst, ports, inner.protocol);
+        let code = message.code;
+        // The sender of what could not be delivered is who must be told.
+        (inner.src == net.dst).then_some(Quoted { code, sent })
+    }
 
     #[inline(always)]
     fn parse<B: Bytes>(frame: &B) -> Option<Network<V4>> {

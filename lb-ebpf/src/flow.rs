@@ -46,7 +46,9 @@ pub fn forward<F: Frame, N: Family, W: World<Addr = N::Addr>>(
             return None;
         }
         let reopened = flow.state & STATE_REOPENED != 0;
-        if flow.state & STATE_GONE != 0 || reopened && promote::completes(world, packet) {
+        // A RST is the end of it: handed on, it is one that the other side accepts.
+        let gone = flow.state & STATE_GONE != 0 && packet.flags & l4::RST == 0;
+        if gone || reopened && promote::completes(world, packet) {
             return None;
         }
         follow_state::<N, W>(world, packet, slot, &flow);

@@ -19,6 +19,7 @@ extern crate std;
 pub mod answer;
 pub mod arp;
 pub mod candidates;
+pub mod closed;
 pub mod connect;
 pub mod egress;
 pub mod failover;

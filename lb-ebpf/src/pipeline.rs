@@ -17,7 +17,7 @@ use crate::frame::Frame;
 use crate::packet::Packet;
 use crate::refuse::{self, Why};
 use crate::world::{Entry, Slot, World};
-use crate::{answer, arp, connect, flow, promote};
+use crate::{answer, arp, closed, connect, flow, promote};
 
 /// The hot path: packets that are not ours, and packets of established flows. None for all
 /// that wants a decision.
@@ -223,8 +223,12 @@ fn odd_packet<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     net: Network<N::Addr>,
     fault: Reason,
 ) -> Result<Decision, Reason> {
+    let control = net.protocol == N::ICMP && fault == Reason::UnsupportedProtocol;
+    if control && net.dst == world.config().snat {
+        return closed::from_wire::<F, N, W>(frame, world, &net).map(Decision::done);
+    }
     not_for_vip(world, net.dst)?;
-    if net.protocol == N::ICMP && fault == Reason::UnsupportedProtocol {
+    if control {
         return refuse::echo::<F, N, W>(frame, world, ethernet, net).map(Decision::done);
     }
     Err(fault)
@@ -243,7 +247,7 @@ fn not_for_vip<W: World>(world: &W, dst: W::Addr) -> Result<(), Reason> {
 
 /// True for a packet of a flow whose endpoint is gone.
 #[inline(always)]
-fn is_gone<W: World>(world: &W, packet: &Packet<W::Addr>) -> bool {
+pub fn is_gone<W: World>(world: &W, packet: &Packet<W::Addr>) -> bool {
     world
         .flows()
         .find(&packet.key())

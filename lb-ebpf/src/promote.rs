@@ -3,7 +3,9 @@
 //! endpoint alone, pins an entry.
 
 use lb_common::Reason;
-use lb_common::abi::{Answered, Endpoint, Flow, FlowKey, Handshake, Kind, Reverse, State};
+use lb_common::abi::{
+    Answered, Endpoint, Flow, FlowKey, HANDSHAKE_REFUSED, Handshake, Kind, Reverse, State,
+};
 use lb_common::wire::l4::{self, Ports};
 use lb_common::wire::{Be32, Mac};
 
@@ -36,6 +38,7 @@ pub fn acknowledgement<W: World>(world: &W, packet: &Packet<W::Addr>) -> Result<
         ifindex: world.link().ifindex,
         mac: packet.eth.src,
         ack: packet.ack,
+        seq: packet.seq,
     };
     match install(world, key, &answered, way) {
         Ok(()) => {
@@ -68,6 +71,10 @@ pub fn datagram<W: World>(
     handshake: &Handshake<W::Addr>,
     reply: &FlowKey<W::Addr>,
 ) -> Result<(), Reason> {
+    if handshake.flags & HANDSHAKE_REFUSED != 0 {
+        // Its port was closed, and the client has gone elsewhere.
+        return Err(Reason::AnswerTooLate);
+    }
     let answered = Answered {
         endpoint: handshake.endpoint,
         frontend: handshake.frontend,
@@ -80,6 +87,7 @@ pub fn datagram<W: World>(
         ifindex: handshake.ifindex,
         mac: handshake.mac,
         ack: Be32::new(0),
+        seq: Be32::new(0),
     };
     install(
         world,
@@ -95,6 +103,8 @@ struct ClientWay {
     ifindex: u32,
     mac: Mac,
     ack: Be32,
+    /// What the endpoint is to acknowledge next.
+    seq: Be32,
 }
 
 /// Writes both directions' entries and takes the handshake out. All or nothing. A flow that is
@@ -123,7 +133,7 @@ fn install<W: World>(
         (key.src, key.dst, key.ports),
         (source, endpoint.address, ports),
     );
-    let entry = |edit: &Edit<W::Addr>, kind: Kind| Flow {
+    let entry = |edit: &Edit<W::Addr>, kind: Kind, ack: Be32| Flow {
         src: edit.src,
         dst: edit.dst,
         ports: edit.ports,
@@ -133,7 +143,7 @@ fn install<W: World>(
         frontend: answered.frontend,
         seen: tick,
         replied: tick,
-        ack: way.ack,
+        ack,
         ifindex: way.ifindex,
         mac: way.mac,
         kind: kind as u8,
@@ -165,7 +175,7 @@ fn install<W: World>(
         );
         if world
             .flows()
-            .insert(&reply_key, &entry(&back, Kind::NatReply))
+            .insert(&reply_key, &entry(&back, Kind::NatReply, way.seq))
             != Inserted::Yes
         {
             return Err(Reason::TableFull);
@@ -175,7 +185,7 @@ fn install<W: World>(
         let old = slot.read();
         (partner(&old, key.protocol), Kind::from_u8(old.kind))
     });
-    if world.flows().insert(key, &entry(&forward, kind)) != Inserted::Yes {
+    if world.flows().insert(key, &entry(&forward, kind, way.ack)) != Inserted::Yes {
         if kind == Kind::Local {
             world.reverse().remove(&reply_key);
         } else {

@@ -64,7 +64,9 @@ pub fn packet<F: Frame, N: Family, W: World<Addr = N::Addr>>(
         return Err(Reason::UnknownRst);
     }
     check_source(world, packet.eth, &packet.net)?;
-    if !world.allow_refusal() {
+    // What answers a reset that was a little off must not wait: only a known flow's own packet
+    // gets here for this reason, once for each.
+    if why as u32 != Why::Gone as u32 && !world.allow_refusal() {
         return Err(Reason::RateLimited);
     }
     let partial = rewrite::kind_of(frame, world.link(), packet, false) == ChecksumKind::Partial;

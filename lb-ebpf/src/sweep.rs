@@ -46,6 +46,14 @@ pub fn judge<A: Address>(
     }
 }
 
+/// Marks a flow of a gone endpoint. That counts as a sign of life: an idle flow must stay until
+/// its client has been told, and has answered.
+#[inline(always)]
+pub fn mark<A>(flow: &mut Flow<A>, tick: u32) {
+    flow.state |= STATE_GONE;
+    flow.replied = tick;
+}
+
 /// Ticks since either direction moved. An answered UDP exchange lives by its answers: one-way
 /// traffic holds nothing.
 #[inline(always)]

@@ -7,9 +7,12 @@
 
 mod announce;
 mod conflicts;
+mod drain;
 mod http;
 mod lives;
+mod reset;
 mod settings;
+mod sight;
 mod snapshot;
 mod uplink;
 
@@ -28,16 +31,16 @@ use tokio::time::{MissedTickBehavior, interval};
 
 pub use settings::Settings;
 
-use crate::apply::{Executor, KernelStore, read_back, words};
-use crate::desired::{EndpointState, FrontendKey, Via};
+use crate::apply::{DrainBook, Executor, KernelStore, read_back, words};
+use crate::desired::Via;
 use crate::load::{Datapath, Options};
 use crate::model::World;
-use crate::netlink::{Event, Links, NextHops, Watch, disable_send_redirects, links};
+use crate::netlink::{Event, Links, NextHops, Node, Pods, Watch, disable_send_redirects, links};
 use crate::observe::metrics::Metrics;
 use crate::observe::pins::PinnedMaps;
 use crate::observe::state::{MapFill, StateSnapshot};
-use crate::plan::{Planner, Scope, Target};
-use crate::timer::drain::{DrainSettings, Drains, Effect, EndpointRef};
+use crate::plan::{Lives, Planner, Scope, Target};
+use crate::timer::drain::{DrainSettings, Drains};
 use crate::watch::{WatchEvent, manifests};
 use announce::Announcer;
 use lives::report;
@@ -51,8 +54,6 @@ const SWEEP: Duration = Duration::from_secs(5);
 const FILLS: Duration = Duration::from_secs(30);
 /// How many milliseconds a new next hop is waited for: a LAN answers within one.
 const RESOLVE_TRIES: u32 = 50;
-/// How long a `Gone` endpoint is kept, so that its flows can be reset.
-const GONE_KEPT: Duration = Duration::from_secs(15);
 
 /// Runs until SIGTERM or SIGINT. Programs and maps stay in the kernel.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
@@ -67,6 +68,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let mut tick = every(TICK);
     let mut sweep = every(SWEEP);
     let mut fills = every(FILLS);
+    let mut resets = every(reset::PACE);
     loop {
         tokio::select! {
             batch = batches.recv() => match batch {
@@ -81,6 +83,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             }
             _ = tick.tick() => agent.time_passed(),
             _ = sweep.tick() => agent.sweep(),
+            _ = resets.tick(), if agent.resets.is_busy() => agent.reset_some(),
             _ = fills.tick() => agent.count(),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
@@ -111,15 +114,19 @@ struct Agent {
     datapath: Datapath,
     world: World,
     drains: Drains,
+    /// The drains' records, as they are pinned.
+    book: DrainBook,
+    lives: Lives,
+    had: drain::Had,
+    resets: reset::Resets,
     planner: Planner,
     executor: Executor,
     links: Links,
     uplinks: BTreeMap<String, Uplink>,
     next_hops: NextHops,
+    pods: Pods,
     announcer: Announcer,
     conflicts: conflicts::Conflicts,
-    /// How endpoints that no slice lists any more are reached.
-    vias: BTreeMap<EndpointRef, Via>,
     fills: Vec<MapFill>,
     metrics: Arc<Metrics>,
     snapshots: watch::Sender<Arc<StateSnapshot>>,
@@ -138,17 +145,24 @@ impl Agent {
         }
         let applied = read_back(&KernelStore::new(&mut datapath.maps))
             .context("reading the maps of an earlier agent")?;
-        let planner = Planner::adopt(applied, boot_clock());
-        let prior = settings.read_allocations()?;
-        let counters = PinnedMaps::open(&settings.pin_dir)?.counters()?;
-        let drains = DrainSettings {
+        let now = boot_clock();
+        let timeouts = DrainSettings {
             drain_timeout: settings.drain_timeout,
             ..Default::default()
         };
+        let (drains, book) = drain::restore(timeouts, &datapath.maps, &applied, now)?;
+        let resets = reset::Resets::new(datapath.flows()?, &applied, now);
+        let planner = Planner::adopt(applied, now);
+        let prior = settings.read_allocations()?;
+        let counters = PinnedMaps::open(&settings.pin_dir)?.counters()?;
         let (snapshots, _) = watch::channel(Arc::new(StateSnapshot::default()));
         let mut agent = Self {
+            had: drain::had(&prior),
             world: World::new(settings.context(), prior),
-            drains: Drains::new(drains),
+            drains,
+            book,
+            lives: Lives::new(),
+            resets,
             planner,
             executor: Executor::default(),
             links: Links::default(),
@@ -158,9 +172,9 @@ impl Agent {
                 .map(|name| (name.clone(), Uplink::default()))
                 .collect(),
             next_hops: NextHops::default(),
+            pods: Pods::default(),
             announcer: Announcer::default(),
             conflicts: conflicts::Conflicts::default(),
-            vias: BTreeMap::new(),
             fills: Vec::new(),
             metrics: Arc::new(Metrics::new(env!("CARGO_PKG_VERSION"), Arc::new(counters))),
             snapshots,
@@ -184,10 +198,11 @@ impl Agent {
             self.world.apply(event);
         }
         let now = boot_clock();
+        self.reserve();
         let effects = self.drains.observe(self.world.desired(), now);
         let changes = self.world.take_changes();
         let mut keys = changes.frontends;
-        keys.extend(effects.iter().map(frontend_of));
+        keys.extend(self.follow(&effects));
         let whole = changes.completed || !changes.vips.is_empty();
         let keys: Vec<_> = keys.into_iter().collect();
         self.round(
@@ -198,6 +213,7 @@ impl Agent {
             },
             now,
         );
+        self.watch_pods();
         self.settings.write_allocations(self.world.allocations());
         self.metrics.observe_apply(boot_clock().saturating_sub(now));
     }
@@ -217,6 +233,7 @@ impl Agent {
             Event::AddressesChanged { .. } => true,
             Event::Neighbour(_)
             | Event::NeighbourGone(_)
+            | Event::BridgePortLearned { .. }
             | Event::BridgePortForgot { .. }
             | Event::Route { .. }
             | Event::RouteGone { .. } => false,
@@ -234,8 +251,12 @@ impl Agent {
         } else if moved {
             report(self.next_hops.refresh());
         }
+        let now = boot_clock();
+        let keys: Vec<_> = self.see(event, now).into_iter().collect();
         if changed || moved || rerouted {
-            self.round(Scope::All, boot_clock());
+            self.round(Scope::All, now);
+        } else if !keys.is_empty() {
+            self.round(Scope::Frontends(&keys), now);
         }
     }
 
@@ -254,7 +275,7 @@ impl Agent {
     fn time_passed(&mut self) {
         let now = boot_clock();
         let effects = self.drains.handle_timeout(now);
-        let keys: Vec<_> = effects.iter().map(frontend_of).collect();
+        let keys: Vec<_> = self.follow(&effects).into_iter().collect();
         if !keys.is_empty() {
             self.round(Scope::Frontends(&keys), now);
         } else if !self.executor.is_clean() {
@@ -299,21 +320,8 @@ impl Agent {
         let plan = self.planner.reclaim(&sweep.held(), began, now);
         let mut store = KernelStore::new(&mut self.datapath.maps);
         self.executor.run(&plan, &mut self.planner, &mut store, now);
-        let done: Vec<_> = self
-            .drains
-            .iter()
-            .filter(|(_, life)| {
-                life.state == EndpointState::Gone && now.saturating_sub(life.since) > GONE_KEPT
-            })
-            .map(|(endpoint, _)| endpoint)
-            .collect();
-        for endpoint in &done {
-            self.drains.forget(endpoint);
-            self.vias.remove(endpoint);
-        }
-        if !done.is_empty() {
-            self.round(Scope::All, now);
-        }
+        self.forget_gone(now);
+        self.pods.probe_dead(&Node);
     }
 
     /// Counts how full the maps are.
@@ -332,16 +340,17 @@ impl Agent {
     /// Brings the kernel in line with what is known now.
     fn round(&mut self, scope: Scope<'_>, now: Duration) {
         self.snapshot_due = true;
-        let lives = self.lives();
         let desired = self.world.desired();
-        let nat: BTreeSet<_> = desired
-            .frontends
-            .values()
-            .flat_map(|frontend| &frontend.endpoints)
-            .filter(|endpoint| endpoint.via == Via::Nat)
-            .filter_map(|endpoint| match endpoint.address.ip() {
-                IpAddr::V4(address) => Some(address),
-                IpAddr::V6(_) => None,
+        let listed = desired.frontends.values().flat_map(|f| &f.endpoints);
+        let listed = listed.map(|endpoint| (endpoint.via, endpoint.address.ip()));
+        // Also those that only have old flows.
+        let lives = self.lives.values().flatten();
+        let lives = lives.map(|(address, life)| (life.via, address.ip()));
+        let nat: BTreeSet<_> = listed
+            .chain(lives)
+            .filter_map(|endpoint| match endpoint {
+                (Via::Nat, IpAddr::V4(address)) => Some(address),
+                (Via::Nat, IpAddr::V6(_)) | (Via::Local, _) => None,
             })
             .collect();
         report(self.next_hops.want(&nat));
@@ -352,12 +361,13 @@ impl Agent {
         let plan = {
             let read = |frontend| words(&store, frontend);
             let mut target = Target::new(desired, config);
-            target.lives = &lives;
+            target.lives = &self.lives;
             target.next_hops = &next_hops;
             target.words = Some(&read);
             self.planner.plan(&target, scope, now)
         };
         let outcome = self.executor.run(&plan, &mut self.planner, &mut store, now);
+        self.resets.follow(&plan, now);
         if matches!(scope, Scope::All) {
             self.executor.settle(&plan);
         }
@@ -385,23 +395,5 @@ impl Agent {
         });
         self.metrics.update(&snapshot);
         self.snapshots.send_replace(Arc::new(snapshot));
-    }
-}
-
-/// Whose plan an effect changes.
-fn frontend_of(effect: &Effect) -> FrontendKey {
-    match effect {
-        Effect::State { endpoint, .. }
-        | Effect::Selection { endpoint, .. }
-        | Effect::MoveUdp { endpoint }
-        | Effect::Reset { endpoint } => endpoint.frontend,
-        Effect::Probe { address } => {
-            // No frontend has port 0: the planner finds nothing to do.
-            FrontendKey {
-                address: *address,
-                port: 0,
-                protocol: crate::desired::Protocol::Tcp,
-            }
-        }
     }
 }

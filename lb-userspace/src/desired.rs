@@ -59,6 +59,36 @@ impl fmt::Display for ObjectName {
     }
 }
 
+/// A Service by a stable 64-bit hash of its name, never 0: a map value has no room for text, and
+/// after a restart the hash is all there is.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct ServiceId(u64);
+
+impl ServiceId {
+    /// Of this Service.
+    pub fn of(name: &ObjectName) -> Self {
+        Self(fnv(format!("{}/{}", name.namespace, name.name).bytes()))
+    }
+
+    /// From a map value, where 0 means unknown.
+    pub fn from_raw(raw: u64) -> Option<Self> {
+        (raw != 0).then_some(Self(raw))
+    }
+
+    /// As it stands in a map value.
+    pub fn raw(self) -> u64 {
+        self.0
+    }
+}
+
+/// FNV-1a, so that it is the same in every release; never 0.
+pub(crate) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    hash.max(1)
+}
+
 /// A VIP's address with protocol and port (host order).
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct FrontendKey {

@@ -79,6 +79,8 @@ pub struct DrainValue {
     pub vanished: u64,
     /// 64-bit hash of the pod's uid, 0 when unknown.
     pub uid: u64,
+    /// 64-bit hash of the Service's name, 0 when unknown.
+    pub service: u64,
     /// The Service's drain timeout as last seen, milliseconds.
     pub cap_ms: u32,
     /// A [`DrainState`].
@@ -91,5 +93,5 @@ pub struct DrainValue {
 
 plain! {
     DrainKey<V4> = 20: FrontendKey<V4>, V4, u16, u16, u32;
-    DrainValue = 40: u64, u64, u64, u64, u32, u8, u8, u16;
+    DrainValue = 48: u64, u64, u64, u64, u64, u32, u8, u8, u16;
 }

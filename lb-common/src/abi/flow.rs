@@ -124,6 +124,9 @@ pub struct Reverse<A> {
 /// Bit of [`Handshake::flags`]: a SYN-ACK has passed, the SYN is never steered again.
 pub const HANDSHAKE_ANSWERED: u8 = 1;
 
+/// Bit of [`Handshake::flags`]: UDP, and the endpoint's port is closed; the client goes elsewhere.
+pub const HANDSHAKE_REFUSED: u8 = 2;
+
 /// Bits of [`Handshake::flags`]: the SYN's ECE and CWR, where TCP has them (RFC 3168).
 pub const HANDSHAKE_ECN: u8 = 0xc0;
 

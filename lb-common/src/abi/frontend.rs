@@ -109,6 +109,8 @@ pub struct Endpoint<A> {
     pub own_mac: Mac,
     /// The frontend it belongs to.
     pub frontend: u32,
+    /// Which life at this address; the agent's number, as in map `drains`.
+    pub incarnation: u32,
 }
 
 /// Refusals and silence of an endpoint, kept by the data plane alone.
@@ -181,7 +183,7 @@ plain! {
     FrontendKey<V4> = 8: V4, u16, u8, u8;
     Frontend = 20: u32, u32, u32, u16, u8, u8, u8, [u8; 3];
     Vip = 16: u64, u32, u32;
-    Endpoint<V4> = 28: V4, u16, u8, u8, u32, Mac, Mac, u32;
+    Endpoint<V4> = 32: V4, u16, u8, u8, u32, Mac, Mac, u32, u32;
     Health = 32: u32, u32, [u32; 3], u32, u32, u32;
     AffinityKey<V4> = 8: u32, V4;
     Affinity = 8: u32, u32;

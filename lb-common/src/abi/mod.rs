@@ -15,8 +15,9 @@ pub use drain::{
     DRAIN_TERMINATING, DrainKey, DrainState, DrainValue,
 };
 pub use flow::{
-    Answered, Flow, FlowKey, HANDSHAKE_ANSWERED, HANDSHAKE_ECN, Handshake, Kind, Reverse,
-    STATE_FIN_CLIENT, STATE_FIN_ENDPOINT, STATE_GONE, STATE_PARTIAL, STATE_REOPENED, STATE_RST,
+    Answered, Flow, FlowKey, HANDSHAKE_ANSWERED, HANDSHAKE_ECN, HANDSHAKE_REFUSED, Handshake, Kind,
+    Reverse, STATE_FIN_CLIENT, STATE_FIN_ENDPOINT, STATE_GONE, STATE_PARTIAL, STATE_REOPENED,
+    STATE_RST,
 };
 pub use frontend::{
     Affinity, AffinityKey, Conflict, Endpoint, Frontend, FrontendKey, Health, SourceRange, State,

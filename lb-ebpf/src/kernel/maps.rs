@@ -10,8 +10,9 @@ use aya_ebpf::btf_maps::lpm_trie::Key;
 use aya_ebpf::btf_maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray};
 use aya_ebpf::macros::btf_map;
 use lb_common::abi::{
-    Affinity, AffinityKey, Answered, Config, Conflict, Counter, Endpoint, Flow, FlowKey, Frontend,
-    FrontendKey, Handshake, Health, Reverse, SourceRange, TableElement, Vip,
+    Affinity, AffinityKey, Answered, Config, Conflict, Counter, DrainKey, DrainValue, Endpoint,
+    Flow, FlowKey, Frontend, FrontendKey, Handshake, Health, Reverse, SourceRange, TableElement,
+    Vip,
 };
 use lb_common::{Reason, V4, limits};
 use lb_ebpf::world::{Draft, Entry, Inserted, Slot};
@@ -66,6 +67,9 @@ pub(crate) static REFUSALS: Array<Refusals, 1> = Array::new();
 pub(crate) static DRAFT: PerCpuArray<Draft<V4>, 1> = PerCpuArray::new();
 #[btf_map(name = "usage")]
 pub(crate) static USAGE: Array<u32, { limits::ENDPOINTS }> = Array::new();
+/// No program reads this one: it is here so that the agent's notes have a shape in BTF.
+#[btf_map(name = "drains")]
+pub(crate) static DRAINS: HashMap<DrainKey<V4>, DrainValue, { limits::DRAINS }> = HashMap::new();
 #[btf_map(name = "counters")]
 pub(crate) static COUNTERS: PerCpuArray<Counter, { Reason::COUNT }> = PerCpuArray::new();
 

@@ -9,9 +9,9 @@ use aya_ebpf::helpers::generated::bpf_for_each_map_elem;
 use aya_ebpf::macros::xdp;
 use aya_ebpf::programs::XdpContext;
 use lb_common::V4;
-use lb_common::abi::{Flow, FlowKey, Kind, STATE_GONE};
+use lb_common::abi::{Flow, FlowKey, Kind};
 use lb_ebpf::flow::partner;
-use lb_ebpf::sweep::{Fate, judge};
+use lb_ebpf::sweep::{Fate, judge, mark};
 use lb_ebpf::world::{Entry, Slot, World};
 
 use super::maps;
@@ -63,8 +63,8 @@ extern "C" fn visit(
         Fate::Keep => maps::use_endpoint(flow.endpoint),
         Fate::MarkGone => {
             maps::use_endpoint(flow.endpoint);
-            // SAFETY: as above; one byte, that only this walk and the flow's own packets write.
-            unsafe { (*value).state |= STATE_GONE };
+            // SAFETY: as above; fields that only this walk and the flow's own packets write.
+            mark(unsafe { &mut *value }, world.tick());
         }
         Fate::Forget => {
             if local {

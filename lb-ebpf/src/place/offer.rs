@@ -3,7 +3,7 @@
 //! Its handshake is written, or found there. A reply tuple that another connection holds is never
 //! shared: the offer fails then.
 
-use lb_common::abi::{Endpoint, FlowKey, HANDSHAKE_ANSWERED, Handshake, Kind};
+use lb_common::abi::{Endpoint, FlowKey, HANDSHAKE_ANSWERED, HANDSHAKE_REFUSED, Handshake, Kind};
 use lb_common::wire::l4::Ports;
 use lb_common::wire::{Be16, ipv4};
 use lb_common::{Reason, limits};
@@ -183,7 +183,11 @@ fn ask<W: World>(
         };
         let old = slot.read();
         let same = old.vip == client.dst && old.client == client.src && old.ports == client.ports;
-        if same && old.isn == draft.isn {
+        let refused = old.flags & HANDSHAKE_REFUSED != 0;
+        if same && refused && is_recent(world, &old) && terms as u8 == Terms::Usual as u8 {
+            return Offer::no(Took::Ejected);
+        }
+        if same && old.isn == draft.isn && !refused {
             return Offer::taken(repeated(world, &old, client.protocol), source_port);
         }
         let age = world.millis().wrapping_sub(old.started);
@@ -201,6 +205,14 @@ fn ask<W: World>(
 }
 
 const MILLIS_OF_A_HANDSHAKE: u32 = limits::HANDSHAKE << (limits::TICK_SHIFT - 20);
+
+const MILLIS_OF_A_REFUSAL: u32 = limits::UDP_ONE_WAY << (limits::TICK_SHIFT - 20);
+
+/// True while the endpoint's refusal counts.
+#[inline(always)]
+fn is_recent<W: World>(world: &W, refusal: &Handshake<W::Addr>) -> bool {
+    world.millis().wrapping_sub(refusal.started) <= MILLIS_OF_A_REFUSAL
+}
 
 /// A first packet that was seen before stays with its endpoint, unless that one is silent.
 #[inline(always)]

@@ -1,12 +1,12 @@
 //! The host's rig: the pipeline over plain collections.
 
-use lb_common::abi::{Endpoint, Flow, FlowKey, Health, Kind, Reverse, STATE_GONE};
+use lb_common::abi::{Endpoint, Flow, FlowKey, Health, Kind, Reverse};
 use lb_common::wire::l4::Ports;
 use lb_common::wire::{Be16, Be32};
 use lb_common::{Mac, V4};
 use lb_ebpf::flow::partner;
 use lb_ebpf::host::{HostFrame, HostSkb, HostWorld, run_egress, run_ingress};
-use lb_ebpf::sweep::{Fate, judge};
+use lb_ebpf::sweep::{Fate, judge, mark};
 use lb_ebpf::world::{Entry, World};
 
 use super::case::{Ran, Rig, Tables};
@@ -110,8 +110,9 @@ impl Rig for Host {
             match judge(&key, &flow, other, endpoint, world.tick()) {
                 Fate::Keep => {}
                 Fate::MarkGone => {
-                    let state = flow.state | STATE_GONE;
-                    (&world.flows).insert(&key, &Flow { state, ..flow });
+                    let mut marked = flow;
+                    mark(&mut marked, world.tick());
+                    (&world.flows).insert(&key, &marked);
                 }
                 Fate::Forget => {
                     if local {

@@ -1,6 +1,6 @@
 //! Endpoints reached by full NAT, TCP.
 
-use lb_common::abi::{Endpoint, STATE_FIN_CLIENT, STATE_FIN_ENDPOINT, State};
+use lb_common::abi::{Endpoint, Kind, STATE_FIN_CLIENT, STATE_FIN_ENDPOINT, State};
 use lb_common::{Mac, Reason, V4, limits};
 
 use super::case::{Case, Step, case};
@@ -163,6 +163,15 @@ pub fn cases() -> Vec<Case> {
             &reset(&ack(), RST, ENDPOINT_ISN + 1, 0),
         )
         .tables(|tables| assert_eq!(tables.counts(), [0, 0, 1, 1])),
+        connected_nat("each way's last acknowledgement is kept", Node::nat()).tables(|tables| {
+            let ack = |kind: Kind| {
+                let mut flows = tables.flows.iter();
+                let flow = flows.find(|(_, flow)| flow.kind == kind as u8);
+                flow.expect("a flow").1.ack.get()
+            };
+            assert_eq!(ack(Kind::Nat), ENDPOINT_ISN + 1);
+            assert_eq!(ack(Kind::NatReply), ISN.wrapping_add(1));
+        }),
         connected_nat("a flow whose endpoint is gone is reset", Node::nat())
             .step(Step::Endpoint(
                 1,
@@ -177,7 +186,12 @@ pub fn cases() -> Vec<Case> {
                 Reason::RefusedGone,
                 &reset(&data(DATA), RST, ENDPOINT_ISN + 1, 0),
             )
-            .untouched(&from_server(DATA).bytes(), Reason::NotOurs),
+            .edited(
+                &from_server(DATA),
+                Reason::RefusedGone,
+                &reset(&from_server(DATA), RST, ISN.wrapping_add(1), 0),
+            )
+            .edited(&data(RST), Reason::FlowNat, &at_server(&data(RST), 0)),
         replaced(),
     ]
 }

@@ -88,6 +88,7 @@ pub fn pod(frontend: u32, index: usize, port: u16) -> Endpoint<V4> {
         next_hop: Mac([0; 6]),
         own_mac: Mac([0; 6]),
         frontend,
+        incarnation: 1,
     }
 }
 

@@ -173,10 +173,34 @@ pub fn cases() -> Vec<Case> {
                 Reason::RefusedGone,
                 &reset(&data(DATA), RST, ENDPOINT_ISN + 1, 0),
             )
-            .dropped(&data(RST).bytes(), Reason::UnknownRst)
+            .edited(&data(RST), Reason::FlowLocal, &at_pod(&data(RST), 0))
             .wait((limits::TCP_RESET + 2) * 1024)
             .step(Step::Sweep)
             .tables(|tables| assert_eq!(tables.counts(), [0, 0, 0, 0])),
+        connected("an idle flow waits for its reset", Node::local())
+            .wait(3600 * 1024)
+            .step(Step::Endpoint(1, in_state(State::Gone)))
+            .step(Step::Sweep)
+            .step(Step::Sweep)
+            .edited(
+                &data(ACK),
+                Reason::RefusedGone,
+                &reset(&data(ACK), RST, ENDPOINT_ISN + 1, 0),
+            )
+            .wait((limits::TCP_RESET + 2) * 1024)
+            .step(Step::Sweep)
+            .tables(|tables| assert_eq!(tables.counts(), [0, 0, 0, 0])),
+        connected(
+            "resets of a gone endpoint's flows wait for no budget",
+            Node::local().with(|node| node.refusals = 0),
+        )
+        .step(Step::Endpoint(1, in_state(State::Gone)))
+        .step(Step::Sweep)
+        .edited(
+            &data(ACK),
+            Reason::RefusedGone,
+            &reset(&data(ACK), RST, ENDPOINT_ISN + 1, 0),
+        ),
         connected("a flow of a draining endpoint stays", Node::local())
             .step(Step::Endpoint(1, in_state(State::Draining)))
             .step(Step::Sweep)

@@ -3,8 +3,8 @@
 use lb_common::abi::{Endpoint, State};
 use lb_common::{Reason, V4, limits};
 
-use super::case::{Case, Step, case};
-use super::node::{CLIENT, Node, PODS, SERVERS, SNAT, SNAT_PORT, VIP, pod};
+use super::case::{Case, Step, Want, case};
+use super::node::{CLIENT, Node, PODS, SERVERS, SNAT, SNAT_PORT, Service, UDP, VIP, pod, server};
 use super::packet::{CLIENT_MAC, NODE_MAC, P, SERVER_MAC, Sum};
 use super::scenes::PORT;
 
@@ -73,7 +73,111 @@ fn gone() -> Endpoint<V4> {
     }
 }
 
+/// The port unreachable that a host sends about what it got.
+fn refusal(about: &P, to: [u8; 6]) -> P {
+    let quoted = &about.bytes()[14..14 + 20 + 8];
+    P::icmp(about.dst.0, about.src.0, 3, 3, [0; 4])
+        .data(quoted)
+        .macs(to, NODE_MAC)
+}
+
+/// The row's first choice is endpoint 4, the other one is 5.
+fn two(kind: fn(u32, usize, u16) -> Endpoint<V4>) -> Node {
+    Node::bare()
+        .service(Service::new(2, VIP, 53, UDP, &[4, 5]))
+        .endpoint(4, kind(2, 0, 5353))
+        .endpoint(5, kind(2, 1, 5353))
+}
+
+fn closed_ports() -> Vec<Case> {
+    let swallowed =
+        |error: &P| Step::Egress(error.bytes(), false, Reason::SwallowedError, Want::Dropped);
+    let other = |packet: &P| packet.clone().to(PODS[1], 5353);
+    let error = refusal(&at_pod(&question()), CLIENT_MAC);
+    let local = case("a closed port moves an exchange", two(pod))
+        .edited(&question(), Reason::NewLocal, &at_pod(&question()))
+        .leaving(&from_pod(), Reason::ReplyLocal, &at_client(&from_pod()))
+        .edited(&question(), Reason::FlowLocal, &at_pod(&question()))
+        .step(swallowed(&error))
+        .tables(|tables| assert_eq!(tables.counts(), [0, 0, 1, 0]))
+        .edited(&question(), Reason::NewLocal, &other(&question()))
+        .edited(&question(), Reason::RepeatedSyn, &other(&question()))
+        // What the first one says later is no answer to anybody.
+        .step(Step::Egress(
+            from_pod().bytes(),
+            false,
+            Reason::AnswerTooLate,
+            Want::Dropped,
+        ));
+    let unanswered = case(
+        "a closed port moves the first datagram's exchange",
+        two(pod),
+    )
+    .edited(&question(), Reason::NewLocal, &at_pod(&question()))
+    .step(swallowed(&error))
+    .edited(&question(), Reason::NewLocal, &other(&question()));
+    let nobody_else = case(
+        "with nobody else a closed port is asked again",
+        Node::local(),
+    )
+    .edited(&question(), Reason::NewLocal, &at_pod(&question()))
+    .step(swallowed(&error))
+    .edited(&question(), Reason::NewLocal, &at_pod(&question()))
+    .leaving(&from_pod(), Reason::ReplyLocal, &at_client(&from_pod()));
+    let later = case("a refusal is forgotten after a while", two(pod))
+        .edited(&question(), Reason::NewLocal, &at_pod(&question()))
+        .step(swallowed(&error))
+        .wait((limits::UDP_ONE_WAY + 2) * 1024)
+        .edited(&question(), Reason::NewLocal, &at_pod(&question()))
+        .leaving(&from_pod(), Reason::ReplyLocal, &at_client(&from_pod()));
+    let of_another = case(
+        "an error about somebody else's datagram is passed",
+        two(pod),
+    )
+    .edited(&question(), Reason::NewLocal, &at_pod(&question()))
+    .step(Step::Egress(
+        refusal(&at_pod(&question()).from(CLIENT, PORT + 1), CLIENT_MAC).bytes(),
+        false,
+        Reason::EgressOther,
+        Want::Same,
+    ));
+    let error = refusal(&at_server(&question()), NODE_MAC).macs(NODE_MAC, SERVER_MAC);
+    let at_other = |packet: &P| at_server(packet).to(SERVERS[1], 5353);
+    let ports = |node: &mut Node| node.snat_ports = [SNAT_PORT, SNAT_PORT];
+    let nat = case(
+        "full NAT: a closed port moves an exchange",
+        two(server).with(ports),
+    )
+    .edited(&question(), Reason::NewNat, &at_server(&question()))
+    .edited(
+        &from_server(),
+        Reason::ReplyNat,
+        &back_at_client(&from_server()),
+    )
+    .dropped(&error.bytes(), Reason::SwallowedError)
+    .tables(|tables| assert_eq!(tables.counts(), [0, 0, 1, 0]))
+    .edited(&question(), Reason::NewNat, &at_other(&question()));
+    let forged = case("full NAT: only the server itself can refuse", two(server))
+        .edited(&question(), Reason::NewNat, &at_server(&question()))
+        .untouched(&error.clone().from(CLIENT, 0).bytes(), Reason::NotOurs);
+    vec![
+        local,
+        unanswered,
+        nobody_else,
+        later,
+        of_another,
+        nat,
+        forged,
+    ]
+}
+
 pub fn cases() -> Vec<Case> {
+    let mut cases = exchanges();
+    cases.extend(closed_ports());
+    cases
+}
+
+fn exchanges() -> Vec<Case> {
     let none = question().sum(Sum::None);
     let reply_none = from_pod().sum(Sum::None);
     let server_none = from_server().sum(Sum::None);
@@ -173,7 +277,7 @@ pub fn cases() -> Vec<Case> {
             from_pod().bytes(),
             false,
             Reason::TableFull,
-            super::case::Want::Dropped,
+            Want::Dropped,
         ))
         .tables(|tables| assert_eq!(tables.counts(), [0, 0, 1, 0])),
         case(

@@ -1,44 +1,40 @@
-//! What the drain timers know beyond the slices, as the planner wants it.
+//! What the drain timers know beyond the slices, as the planner wants it: kept, and renewed where
+//! something changed, because an endpoint's change must not cost a look at all of them.
 
-use super::Agent;
-use crate::desired::{EndpointState, Via};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use crate::desired::{EndpointState, FrontendKey, Via};
 use crate::plan::{Life, Lives};
-use crate::timer::drain::Flows;
+use crate::timer::drain::{Drains, Flows};
 
-impl Agent {
-    /// Lives beyond what the slices say.
-    pub(super) fn lives(&mut self) -> Lives {
-        let mut lives = Lives::new();
-        let desired = self.world.desired();
-        for (endpoint, life) in self.drains.iter() {
-            let listed = desired
-                .frontends
-                .get(&endpoint.frontend)
-                .and_then(|frontend| {
-                    frontend
-                        .endpoints
-                        .iter()
-                        .find(|listed| listed.address == endpoint.address)
-                });
-            if let Some(listed) = listed {
-                self.vias.insert(endpoint, listed.via);
-                if life.new_connections == listed.new_connections {
-                    continue;
-                }
-            }
-            let via = self.vias.get(&endpoint).copied().unwrap_or(Via::Local);
-            let state = if life.flows == Flows::Stay {
-                life.state
-            } else {
-                EndpointState::Gone
-            };
-            lives
-                .entry(endpoint.frontend)
-                .or_default()
-                .insert(endpoint.address, Life { state, via });
-        }
-        lives
+/// Brings one frontend's lives up to date.
+pub(super) fn renew(lives: &mut Lives, drains: &Drains, key: FrontendKey) {
+    let now = of(drains, &key);
+    if now.is_empty() {
+        lives.remove(&key);
+    } else {
+        lives.insert(key, now);
     }
+}
+
+fn of(drains: &Drains, key: &FrontendKey) -> BTreeMap<SocketAddr, Life> {
+    drains
+        .all_of(key)
+        .map(|(endpoint, life)| {
+            let life = Life {
+                incarnation: endpoint.incarnation,
+                state: if life.flows == Flows::Stay {
+                    life.state
+                } else {
+                    EndpointState::Gone
+                },
+                new_connections: life.new_connections,
+                via: if life.local { Via::Local } else { Via::Nat },
+            };
+            (endpoint.address, life)
+        })
+        .collect()
 }
 
 /// Says which endpoints have no next hop.

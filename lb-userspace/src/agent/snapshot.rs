@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::settings::Settings;
 use super::uplink::Uplink;
 use crate::apply::Executor;
-use crate::desired::{EndpointState, FrontendKey, FrontendVerdict, Policy, Via};
+use crate::desired::{EndpointState, FrontendKey, FrontendVerdict, Policy};
 use crate::model::World;
 use crate::observe::health::{NotReady, Readiness};
 use crate::observe::state::{
@@ -162,16 +162,14 @@ fn frontends(parts: &mut Parts<'_>) -> Vec<FrontendState> {
                                 .iter()
                                 .find(|e| e.address == endpoint.address)
                         });
-                        let via = listed.map_or("", |listed| match listed.via {
-                            Via::Local => "local",
-                            Via::Nat => "nat",
-                        });
                         EndpointStateEntry {
                             address: Some(endpoint.address),
                             node: listed.and_then(|listed| listed.node.clone()),
-                            via: via.to_owned(),
+                            via: if life.local { "local" } else { "nat" }.to_owned(),
                             id: match endpoint.address {
-                                SocketAddr::V4(address) => planner.endpoint_id(&key, address),
+                                SocketAddr::V4(address) => {
+                                    planner.id_of_life(&key, address, endpoint.incarnation)
+                                }
                                 SocketAddr::V6(_) => None,
                             },
                             state: state(life.state).to_owned(),

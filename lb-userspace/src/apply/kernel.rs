@@ -5,9 +5,9 @@ use std::io;
 use aya::maps::MapError;
 use aya::maps::lpm_trie::Key;
 use lb_common::V4;
-use lb_common::abi::{self, Health, SourceRange, State, TableElement};
+use lb_common::abi::{self, DrainKey, DrainValue, Health, SourceRange, State, TableElement};
 
-use super::{Contents, MapStore, StoreError};
+use super::{Contents, DrainMap, MapStore, StoreError};
 use crate::load::Maps;
 use crate::plan::MapOp;
 
@@ -123,6 +123,25 @@ impl MapStore for KernelStore<'_> {
             }
         })
     }
+}
+
+impl DrainMap for KernelStore<'_> {
+    fn put(&mut self, key: &DrainKey<V4>, value: &DrainValue) -> Result<(), StoreError> {
+        let drains = &mut self.maps.drains;
+        drains.insert(key, *value, 0).map_err(error("drains"))
+    }
+
+    fn remove(&mut self, key: &DrainKey<V4>) -> Result<(), StoreError> {
+        gone(self.maps.drains.remove(key)).map_err(error("drains"))
+    }
+}
+
+/// What map `drains` holds.
+pub fn drain_entries(maps: &Maps) -> Result<Vec<(DrainKey<V4>, DrainValue)>, StoreError> {
+    maps.drains
+        .iter()
+        .map(|entry| entry.map_err(error("drains")))
+        .collect()
 }
 
 fn range_key(frontend: u32, range: ipnet::Ipv4Net) -> Key<SourceRange<V4>> {

@@ -5,9 +5,9 @@
 //! concerned are planned anew later, from what was really written, so that a stale write is never
 //! repeated. Nothing in here decides what should be written.
 
+mod drains;
 pub mod fake;
 mod kernel;
-
 mod reconcile;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,8 @@ use lb_common::abi::{self, Config, TableElement};
 use lb_common::select::Layout;
 use thiserror::Error;
 
-pub use kernel::KernelStore;
+pub use drains::{DrainBook, DrainMap};
+pub use kernel::{KernelStore, drain_entries};
 pub use reconcile::read_back;
 
 use crate::desired::{FrontendKey, Protocol};

@@ -12,8 +12,9 @@ use aya::Ebpf;
 use aya::maps::lpm_trie::LpmTrie;
 use aya::maps::{Array, HashMap, MapData, MapError, MapInfo, MapType, PerCpuArray};
 use lb_common::abi::{
-    Affinity, AffinityKey, Answered, Config, Conflict, Counter, Endpoint, Flow, FlowKey, Frontend,
-    FrontendKey, Handshake, Health, Reverse, SourceRange, TableElement, Vip,
+    Affinity, AffinityKey, Answered, Config, Conflict, Counter, DrainKey, DrainValue, Endpoint,
+    Flow, FlowKey, Frontend, FrontendKey, Handshake, Health, Reverse, SourceRange, TableElement,
+    Vip,
 };
 use lb_common::{Reason, V4, limits};
 
@@ -97,6 +98,7 @@ pub const MAPS: &[MapShape] = &[
     shape::<AffinityKey<V4>, Affinity>("affinity", MapKind::LruHash, limits::AFFINITY),
     shape::<LpmKey, u32>("source_ranges", MapKind::LpmTrie, limits::SOURCE_RANGES),
     shape::<V4, Conflict>("conflicts", MapKind::LruHash, limits::CONFLICTS),
+    shape::<DrainKey<V4>, DrainValue>("drains", MapKind::Hash, limits::DRAINS),
     shape::<u32, Refusals>("refusals", MapKind::Array, 1),
     shape::<u32, u32>("usage", MapKind::Array, limits::ENDPOINTS),
     shape::<u32, Counter>("counters", MapKind::PerCpuArray, Reason::COUNT),
@@ -186,6 +188,7 @@ pub struct Maps {
     pub affinity: HashMap<MapData, AffinityKey<V4>, Affinity>,
     pub source_ranges: LpmTrie<MapData, SourceRange<V4>, u32>,
     pub conflicts: HashMap<MapData, V4, Conflict>,
+    pub drains: HashMap<MapData, DrainKey<V4>, DrainValue>,
     pub refusals: Array<MapData, Refusals>,
     pub counters: PerCpuArray<MapData, Counter>,
     ids: Vec<(&'static str, u32)>,
@@ -226,6 +229,7 @@ impl Maps {
             affinity: typed(ebpf, "affinity")?,
             source_ranges: typed(ebpf, "source_ranges")?,
             conflicts: typed(ebpf, "conflicts")?,
+            drains: typed(ebpf, "drains")?,
             refusals: typed(ebpf, "refusals")?,
             usage_fd: duplicate(ebpf, "usage")?,
             counters: typed(ebpf, "counters")?,
@@ -281,6 +285,11 @@ where
 {
     let map = ebpf.take_map(name).ok_or(missing(name))?;
     T::try_from(map).map_err(map_error(name))
+}
+
+/// Another handle of a pinned map.
+pub(super) fn reopen(pins: &Pins, name: &'static str) -> Result<MapData, LoadError> {
+    MapData::from_pin(pins.map(name)).map_err(map_error(name))
 }
 
 fn duplicate(ebpf: &Ebpf, name: &'static str) -> Result<OwnedFd, LoadError> {

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
+use aya::maps::MapData;
 
 pub use attach::{Attachment, Mode, XdpMode};
 pub use detach::{Removed, detach_all};
@@ -110,6 +111,11 @@ impl Datapath {
     /// Where the pins are.
     pub fn pin_dir(&self) -> &Path {
         self.pins.root()
+    }
+
+    /// Another handle of the flow table, for walking it.
+    pub fn flows(&self) -> Result<MapData, LoadError> {
+        maps::reopen(&self.pins, "flows")
     }
 
     /// What this agent has attached, by interface.

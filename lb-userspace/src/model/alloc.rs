@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use crate::desired::{ObjectName, Protocol};
 use crate::model::Family;
+use crate::model::context::Reserved;
 use crate::model::pool::{self, Pool};
 use crate::model::settings::{Settings, Wanted};
 use crate::model::vip::{Admission, VipError};
@@ -74,12 +75,12 @@ pub(super) enum AllocError {
         by: ObjectName,
     },
     /// Connections of its last owner are still draining.
-    #[error("address {address} is still draining for Service {by}")]
+    #[error("address {address} is still draining for {by}")]
     Draining {
         /// The address asked for.
         address: IpAddr,
         /// Who had it.
-        by: ObjectName,
+        by: String,
     },
     /// The annotation names a pool that is not there.
     #[error("AddressPool {0} does not exist: expected the name of a pool in sluice.dev/pool")]
@@ -132,7 +133,7 @@ pub(super) fn allocate(
     count: usize,
     admission: &Admission,
     prior: &Allocations,
-    reserved: &BTreeMap<IpAddr, ObjectName>,
+    reserved: &Reserved,
 ) -> Vec<Given> {
     by_age(&mut requests);
     let mut round = Allocator {

@@ -1,11 +1,11 @@
 //! What the model must know that no object says: who we are and what the operator allows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::desired::ObjectName;
+use crate::desired::{ObjectName, ServiceId};
 
 /// `spec.loadBalancerClass` that Sluice serves unless told otherwise.
 pub const DEFAULT_CLASS: &str = "sluice.dev/lb";
@@ -27,8 +27,20 @@ pub struct Context {
     pub allocate: bool,
     /// `node.kubernetes.io/exclude-from-external-load-balancers` does not count.
     pub ignore_exclude_label: bool,
-    /// VIPs that still drain: only the Service that had one may have it again.
-    pub reserved: BTreeMap<IpAddr, ObjectName>,
+    /// VIPs that still drain: only the Services that had one may have it.
+    pub reserved: Reserved,
+}
+
+/// VIPs on which connections still drain.
+pub type Reserved = BTreeMap<IpAddr, Reservation>;
+
+/// Who may have a VIP that drains.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Reservation {
+    /// The Services that had it.
+    pub services: BTreeSet<ServiceId>,
+    /// One of those whose connections drain, if its name is known.
+    pub by: Option<ObjectName>,
 }
 
 impl Context {
@@ -42,7 +54,7 @@ impl Context {
             refuse_addresses: BTreeMap::new(),
             allocate: true,
             ignore_exclude_label: false,
-            reserved: BTreeMap::new(),
+            reserved: Reserved::new(),
         }
     }
 }

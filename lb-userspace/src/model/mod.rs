@@ -21,7 +21,7 @@ mod vip;
 mod world;
 
 pub use alloc::{Allocations, PriorError};
-pub use context::{Context, DEFAULT_CLASS};
+pub use context::{Context, DEFAULT_CLASS, Reservation, Reserved};
 pub use world::{Changes, World};
 
 /// Address family of a VIP or an endpoint.

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use crate::desired::{Desired, FrontendKey, Ignored, ObjectName};
 use crate::model::alloc::Allocations;
 use crate::model::assign::Assignment;
-use crate::model::context::Context;
+use crate::model::context::{Context, Reserved};
 use crate::model::select::Use;
 use crate::model::settings::{self, NotOurs, Settings};
 use crate::model::store::{Store, Touched};
@@ -174,6 +174,14 @@ impl World {
         self.stale
             .services
             .extend(self.services.values().map(|s| s.name.clone()));
+    }
+
+    /// These VIPs drain now: nobody else may have them.
+    pub fn reserve(&mut self, reserved: Reserved) {
+        if reserved != self.context.reserved {
+            self.context.reserved = reserved;
+            self.stale.assignment = true;
+        }
     }
 
     /// What the operator and the outside say.

@@ -13,6 +13,7 @@
 mod link;
 mod neighbour;
 mod next_hop;
+mod pods;
 mod request;
 mod sysctl;
 mod watch;
@@ -23,9 +24,10 @@ use thiserror::Error;
 
 pub use link::{Link, LinkChange, LinkKind, Links, XdpAttached, link_by_name, links};
 pub use neighbour::{
-    Neighbour, PROTOCOL, managed_neighbours, neighbours, remove_managed, set_managed,
+    Fitness, Neighbour, PROTOCOL, managed_neighbours, neighbours, remove_managed, set_managed,
 };
-pub use next_hop::{NextHops, Route, route_to};
+pub use next_hop::{NextHops, Route, local_hops, route_to};
+pub use pods::{Kernel, Node, Pods};
 pub use sysctl::{SysctlError, disable_send_redirects};
 pub use watch::{Event, Watch};
 

@@ -9,7 +9,8 @@ use std::net::Ipv4Addr;
 
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use rtnetlink::packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourExtFlags, NeighbourMessage, NeighbourState,
+    NeighbourAddress, NeighbourAttribute, NeighbourExtFlags, NeighbourFlags, NeighbourMessage,
+    NeighbourState,
 };
 use rtnetlink::packet_route::route::RouteProtocol;
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -28,10 +29,23 @@ pub struct Neighbour {
     pub ifindex: u32,
     /// Its hardware address; none while unresolved or failed.
     pub mac: Option<[u8; 6]>,
+    /// How far it can be relied on.
+    pub fitness: Fitness,
     /// Made by an administrator, not to be touched.
     pub permanent: bool,
     /// Made by us.
     pub ours: bool,
+}
+
+/// What the kernel thinks of a neighbour.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fitness {
+    /// Its hardware address is known.
+    Valid,
+    /// It is being asked for, or nobody has asked.
+    Unresolved,
+    /// It was asked and did not answer.
+    Failed,
 }
 
 impl Neighbour {
@@ -54,15 +68,17 @@ impl Neighbour {
                 _ => {}
             }
         }
-        let valid = match message.header.state {
-            NeighbourState::Incomplete | NeighbourState::Failed | NeighbourState::None => false,
+        let fitness = match message.header.state {
+            NeighbourState::Incomplete | NeighbourState::None => Fitness::Unresolved,
+            NeighbourState::Failed => Fitness::Failed,
             // Probe: asked again, but the address was right a moment ago.
-            _ => true,
+            _ => Fitness::Valid,
         };
         Some(Self {
             ip: ip?,
             ifindex: message.header.ifindex,
-            mac: mac.filter(|_| valid),
+            mac: mac.filter(|_| fitness == Fitness::Valid),
+            fitness,
             permanent: message.header.state == NeighbourState::Permanent,
             ours,
         })
@@ -82,6 +98,61 @@ pub fn neighbours() -> Result<Vec<Neighbour>, NetlinkError> {
         _ => None,
     });
     Ok(neighbours.collect())
+}
+
+/// Hardware addresses that bridges of this network namespace have learned, with their ports.
+pub(super) fn bridge_ports() -> Result<Vec<([u8; 6], u32)>, NetlinkError> {
+    let mut message = NeighbourMessage::default();
+    message.header.family = AddressFamily::Bridge;
+    let answers = request::dump(
+        "list bridge ports",
+        RouteNetlinkMessage::GetNeighbour(message),
+    )?;
+    let ports = answers.iter().filter_map(|answer| match answer {
+        RouteNetlinkMessage::NewNeighbour(entry) => bridge_port(entry),
+        _ => None,
+    });
+    Ok(ports.collect())
+}
+
+/// The hardware address and port of a bridge's entry.
+pub(super) fn bridge_port(message: &NeighbourMessage) -> Option<([u8; 6], u32)> {
+    if message.header.family != AddressFamily::Bridge {
+        return None;
+    }
+    let mac = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(address) => address.as_slice().try_into().ok(),
+            _ => None,
+        })?;
+    Some((mac, message.header.ifindex))
+}
+
+/// Has the kernel ask whether this neighbour is there. One whose hardware address is known keeps
+/// it until that has failed.
+pub(super) fn probe(ip: Ipv4Addr, ifindex: u32, known: bool) -> Result<(), NetlinkError> {
+    let mut message = entry(ip, ifindex);
+    let flags = if known {
+        message.header.state = NeighbourState::Probe;
+        NLM_F_REPLACE
+    } else {
+        message.header.flags = NeighbourFlags::Use;
+        NLM_F_CREATE
+    };
+    let asked = request::change(
+        "probe a neighbour",
+        RouteNetlinkMessage::NewNeighbour(message),
+        flags,
+    );
+    match asked {
+        // It has gone meanwhile, or has never been resolved: then it is asked for anew.
+        Err(error) if known && matches!(error.errno(), Some(libc::ENOENT | libc::EINVAL)) => {
+            probe(ip, ifindex, false)
+        }
+        other => other,
+    }
 }
 
 /// Those of them that we installed.

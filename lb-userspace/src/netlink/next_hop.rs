@@ -51,6 +51,30 @@ pub fn route_to(address: Ipv4Addr) -> Result<Option<Route>, NetlinkError> {
     }))
 }
 
+/// Interface and hardware address of those of these addresses that are neighbours and resolved:
+/// pods on this node.
+pub fn local_hops(
+    addresses: &BTreeSet<Ipv4Addr>,
+) -> Result<BTreeMap<Ipv4Addr, (u32, [u8; 6])>, NetlinkError> {
+    let mut hops = BTreeMap::new();
+    if addresses.is_empty() {
+        return Ok(hops);
+    }
+    for neighbour in neighbour::neighbours()? {
+        let Some(mac) = neighbour.mac.filter(|_| addresses.contains(&neighbour.ip)) else {
+            continue;
+        };
+        let route = Route {
+            via: neighbour.ip,
+            ifindex: neighbour.ifindex,
+        };
+        if route_to(neighbour.ip)? == Some(route) {
+            hops.insert(neighbour.ip, (neighbour.ifindex, mac));
+        }
+    }
+    Ok(hops)
+}
+
 fn way(address: Ipv4Addr, route: &RouteMessage) -> Option<Route> {
     if route.header.kind != RouteType::Unicast {
         return None;
@@ -231,6 +255,7 @@ impl NextHops {
             }
             Event::Link(_)
             | Event::LinkGone { .. }
+            | Event::BridgePortLearned { .. }
             | Event::BridgePortForgot { .. }
             | Event::Route { .. }
             | Event::RouteGone { .. }

@@ -13,12 +13,12 @@ use ipnet::Ipv4Net;
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::link::LinkMessage;
-use rtnetlink::packet_route::neighbour::{NeighbourAttribute, NeighbourMessage};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::{MulticastGroup, new_multicast_connection};
 use tokio::task::JoinHandle;
 
+use super::neighbour::bridge_port;
 use super::{Link, Neighbour};
 
 /// What the kernel said.
@@ -37,6 +37,13 @@ pub enum Event {
     Neighbour(Neighbour),
     /// A neighbour entry is gone.
     NeighbourGone(Neighbour),
+    /// A bridge has learned where a hardware address is.
+    BridgePortLearned {
+        /// The port.
+        ifindex: u32,
+        /// The hardware address.
+        mac: [u8; 6],
+    },
     /// A bridge has forgotten a hardware address: its port went down, or the entry aged.
     BridgePortForgot {
         /// The port.
@@ -134,10 +141,14 @@ fn event(payload: NetlinkPayload<RouteNetlinkMessage>) -> Option<Event> {
             })
         }
         RouteNetlinkMessage::NewNeighbour(neighbour) => {
-            Neighbour::parse(&neighbour).map(Event::Neighbour)
+            let learned = bridge_port(&neighbour)
+                .map(|(mac, ifindex)| Event::BridgePortLearned { ifindex, mac });
+            learned.or_else(|| Neighbour::parse(&neighbour).map(Event::Neighbour))
         }
         RouteNetlinkMessage::DelNeighbour(neighbour) => {
-            forgotten(&neighbour).or_else(|| Neighbour::parse(&neighbour).map(Event::NeighbourGone))
+            let forgotten = bridge_port(&neighbour)
+                .map(|(mac, ifindex)| Event::BridgePortForgot { ifindex, mac });
+            forgotten.or_else(|| Neighbour::parse(&neighbour).map(Event::NeighbourGone))
         }
         RouteNetlinkMessage::NewRoute(route) => {
             let (destination, ifindex) = destination(&route)?;
@@ -162,23 +173,6 @@ fn event(payload: NetlinkPayload<RouteNetlinkMessage>) -> Option<Event> {
 
 fn of_bridge(link: &LinkMessage) -> bool {
     link.header.interface_family == AddressFamily::Bridge
-}
-
-fn forgotten(message: &NeighbourMessage) -> Option<Event> {
-    if message.header.family != AddressFamily::Bridge {
-        return None;
-    }
-    let mac = message
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            NeighbourAttribute::LinkLayerAddress(address) => address.as_slice().try_into().ok(),
-            _ => None,
-        })?;
-    Some(Event::BridgePortForgot {
-        ifindex: message.header.ifindex,
-        mac,
-    })
 }
 
 fn destination(route: &RouteMessage) -> Option<(Ipv4Net, Option<u32>)> {

@@ -62,6 +62,15 @@ pub fn for_each<K: Pod, V: Pod>(
     map: &MapData,
     mut visit: impl FnMut(&K, &V),
 ) -> Result<(), BatchError> {
+    let (keys, values) = checked_sizes::<K, V>(map)?;
+    raw(map, keys, values, |key, value| {
+        let (key, value) = typed::<K, V>(key, value);
+        visit(&key, &value);
+    })
+}
+
+/// Sizes of the map's keys and values, which must be those of the types.
+fn checked_sizes<K, V>(map: &MapData) -> Result<(usize, usize), BatchError> {
     let (keys, values) = sizes(map)?;
     let (expected_keys, expected_values) = (size_of::<K>(), size_of::<V>());
     if (keys, values) != (expected_keys, expected_values) {
@@ -72,17 +81,20 @@ pub fn for_each<K: Pod, V: Pod>(
             expected_values,
         });
     }
-    raw(map, keys, values, |key, value| {
-        // SAFETY: both slices have the type's size (checked above), and a Pod accepts every
-        // bit pattern; unaligned reads ask for no more.
-        let (key, value) = unsafe {
-            (
-                key.as_ptr().cast::<K>().read_unaligned(),
-                value.as_ptr().cast::<V>().read_unaligned(),
-            )
-        };
-        visit(&key, &value);
-    })
+    Ok((keys, values))
+}
+
+/// The entry that these bytes are.
+fn typed<K: Pod, V: Pod>(key: &[u8], value: &[u8]) -> (K, V) {
+    assert!(key.len() >= size_of::<K>() && value.len() >= size_of::<V>());
+    // SAFETY: both slices have at least the type's size, and a Pod accepts every bit pattern;
+    // unaligned reads ask for no more.
+    unsafe {
+        (
+            key.as_ptr().cast::<K>().read_unaligned(),
+            value.as_ptr().cast::<V>().read_unaligned(),
+        )
+    }
 }
 
 /// Number of entries, whatever they are.
@@ -104,47 +116,87 @@ fn raw(
     value_size: usize,
     mut visit: impl FnMut(&[u8], &[u8]),
 ) -> Result<(), BatchError> {
-    let mut marks = [[0_u8; MARK]; 2];
-    let mut room = ENTRIES;
-    let mut keys = vec![0_u8; room * key_size];
-    let mut values = vec![0_u8; room * value_size];
-    let mut started = false;
-    loop {
-        let [from, to] = &mut marks;
-        let mut attr = Attr {
-            in_batch: if started { from.as_ptr() as u64 } else { 0 },
-            out_batch: to.as_mut_ptr() as u64,
-            keys: keys.as_mut_ptr() as u64,
-            values: values.as_mut_ptr() as u64,
-            count: u32::try_from(room).unwrap_or(u32::MAX),
-            map_fd: map.fd().as_fd().as_raw_fd().cast_unsigned(),
-            ..Attr::default()
+    let mut walk = Walk::default();
+    while walk.raw_step(map, (key_size, value_size), &mut visit)? {}
+    Ok(())
+}
+
+/// A walk in steps, for whoever has other things to do in between. What comes or goes meanwhile
+/// may be met or missed; nothing is met twice.
+#[derive(Debug)]
+pub struct Walk {
+    /// Where the next step begins; none at first.
+    from: Option<[u8; MARK]>,
+    room: usize,
+    keys: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl Default for Walk {
+    fn default() -> Self {
+        Self {
+            from: None,
+            room: ENTRIES,
+            keys: Vec::new(),
+            values: Vec::new(),
+        }
+    }
+}
+
+impl Walk {
+    /// Visits the next entries, some thousands. False when these were the last.
+    pub fn step<K: Pod, V: Pod>(
+        &mut self,
+        map: &MapData,
+        mut visit: impl FnMut(&K, &V),
+    ) -> Result<bool, BatchError> {
+        let sizes = checked_sizes::<K, V>(map)?;
+        self.raw_step(map, sizes, &mut |key, value| {
+            let (key, value) = typed::<K, V>(key, value);
+            visit(&key, &value);
+        })
+    }
+
+    fn raw_step(
+        &mut self,
+        map: &MapData,
+        (key_size, value_size): (usize, usize),
+        visit: &mut impl FnMut(&[u8], &[u8]),
+    ) -> Result<bool, BatchError> {
+        let mut to = [0_u8; MARK];
+        let (found, more) = loop {
+            self.keys.resize(self.room * key_size, 0);
+            self.values.resize(self.room * value_size, 0);
+            let mut attr = Attr {
+                in_batch: self.from.as_ref().map_or(0, |from| from.as_ptr() as u64),
+                out_batch: to.as_mut_ptr() as u64,
+                keys: self.keys.as_mut_ptr() as u64,
+                values: self.values.as_mut_ptr() as u64,
+                count: u32::try_from(self.room).unwrap_or(u32::MAX),
+                map_fd: map.fd().as_fd().as_raw_fd().cast_unsigned(),
+                ..Attr::default()
+            };
+            let more = match lookup(&mut attr) {
+                Ok(()) => true,
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => false,
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => continue,
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && self.room < 1 << 20 => {
+                    self.room *= 2;
+                    continue;
+                }
+                Err(error) => return Err(BatchError::Lookup(error)),
+            };
+            break ((attr.count as usize).min(self.room), more);
         };
-        let result = lookup(&mut attr);
-        let done = match result {
-            Ok(()) => false,
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => continue,
-            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) && room < 1 << 20 => {
-                room *= 2;
-                keys.resize(room * key_size, 0);
-                values.resize(room * value_size, 0);
-                continue;
-            }
-            Err(error) => return Err(BatchError::Lookup(error)),
-        };
-        let found = (attr.count as usize).min(room);
-        let entries = keys
+        let entries = self
+            .keys
             .chunks_exact(key_size)
-            .zip(values.chunks_exact(value_size));
+            .zip(self.values.chunks_exact(value_size));
         entries
             .take(found)
             .for_each(|(key, value)| visit(key, value));
-        if done {
-            return Ok(());
-        }
-        marks.swap(0, 1);
-        started = true;
+        self.from = Some(to);
+        Ok(more)
     }
 }
 
@@ -202,6 +254,15 @@ mod tests {
         assert_eq!(seen.len(), 15_000);
         assert!(seen.iter().all(|(key, value)| *value == [*key, 1, 2]));
         assert_eq!(count(&data).expect("readable"), 15_000);
+        let (mut walk, mut steps, mut again) = (Walk::default(), 1, 0);
+        while walk
+            .step(&data, |_: &u32, _: &[u32; 3]| again += 1)
+            .expect("readable")
+        {
+            steps += 1;
+        }
+        assert_eq!(again, 15_000);
+        assert!(steps > 2, "{steps}");
         let error = for_each(&data, |_: &u32, _: &u32| {}).expect_err("another layout");
         assert!(matches!(error, BatchError::Layout { .. }));
     }

@@ -50,23 +50,15 @@ impl Planner {
             .iter()
             .map(|(id, value)| (*id, *value))
             .collect();
-        // Of several under one address, the one in use is first.
-        endpoints.sort_by_key(|(id, value)| {
-            let named = self
-                .frontend_ids
-                .key(value.frontend)
-                .and_then(|key| self.applied.frontends.get(key))
-                .is_some_and(|frontend| frontend.members.contains(id));
-            (Reverse(named), value.state, *id)
-        });
+        // Of several lives at one address, the last is first.
+        endpoints.sort_by_key(|(id, value)| (Reverse(value.incarnation), *id));
         for (id, value) in endpoints {
             let address = SocketAddrV4::new(value.address.into(), value.port);
             let taken = self
                 .slots
                 .get(&value.frontend)
                 .is_some_and(|slots| slots.contains_key(&address));
-            let generation = if taken { u64::from(id) } else { 0 };
-            let key = EndpointKey::new(value.frontend, address, generation);
+            let key = EndpointKey::new(value.frontend, address, value.incarnation);
             if self.endpoint_ids.adopt(&key, id).is_err() {
                 continue;
             }
@@ -76,13 +68,18 @@ impl Planner {
                 let _ = self.frontend_ids.adopt_held(value.frontend, now);
             }
             if orphan || taken {
-                let gone = value.state == State::Gone as u8;
+                // A life that another has followed is over.
+                let gone = taken || value.state == State::Gone as u8;
                 let state = if gone { State::Gone } else { State::Draining };
                 self.leaving
                     .insert((value.frontend, id), Leaving { key, state });
             }
             if !taken {
-                let slot = Slot { id, key, pod: 0 };
+                let slot = Slot {
+                    id,
+                    key,
+                    incarnation: value.incarnation,
+                };
                 self.slots
                     .entry(value.frontend)
                     .or_default()

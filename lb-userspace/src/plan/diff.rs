@@ -89,12 +89,12 @@ impl Planner {
         let mut down = Vec::new();
         let mut members = Vec::new();
         for (address, endpoint) in &wanted.endpoints {
-            match self.slot(id, *address, endpoint.pod) {
+            match self.slot(id, *address, endpoint.incarnation) {
                 Ok(slot) => {
                     if endpoint.state == State::Active {
                         members.push((Identity::new(SocketAddr::V4(*address)), slot.id));
                     }
-                    let value = endpoint_value(id, *address, endpoint, target);
+                    let value = endpoint_value(&slot, *address, endpoint, target);
                     self.put_endpoint(slot.id, value, plan, &mut down);
                 }
                 Err(error) => {

@@ -10,6 +10,7 @@ use lb_common::abi::{self, Kind, State};
 use lb_common::select::Identity;
 
 use super::order::{MapOp, Phase, Plan};
+use super::slots::Slot;
 use super::target::{Target, Wanted, WantedEndpoint};
 use super::{AppliedFrontend, Planner};
 use crate::desired::Via;
@@ -100,7 +101,7 @@ impl Planner {
 
 /// The slot's contents.
 pub(super) fn endpoint_value(
-    frontend: u32,
+    slot: &Slot,
     address: SocketAddrV4,
     endpoint: &WantedEndpoint,
     target: &Target<'_>,
@@ -110,7 +111,8 @@ pub(super) fn endpoint_value(
         port: address.port(),
         via: Kind::Local as u8,
         state: endpoint.state as u8,
-        frontend,
+        frontend: slot.key.frontend,
+        incarnation: slot.incarnation,
         ..abi::Endpoint::default()
     };
     if endpoint.via == Via::Nat {

@@ -100,6 +100,11 @@ impl<K: Clone + Ord> Ids<K> {
             .map(|_| id)
     }
 
+    /// The id of `key`, also when it is in quarantine.
+    pub fn find(&self, key: &K) -> Option<u32> {
+        self.by_key.get(key).copied()
+    }
+
     /// The key of `id`, also when it is in quarantine: what a flow that holds it is about.
     pub fn key(&self, id: u32) -> Option<&K> {
         self.by_id.get(&id)?.key.as_ref()

@@ -205,6 +205,18 @@ impl Planner {
             .map(|slot| slot.id)
     }
 
+    /// The id of one life of an endpoint, also when it is over and flows still hold the id.
+    pub fn id_of_life(
+        &self,
+        key: &FrontendKey,
+        address: std::net::SocketAddrV4,
+        incarnation: u32,
+    ) -> Option<u32> {
+        let frontend = self.frontend_ids.find(&kernel_key(key)?)?;
+        let key = EndpointKey::new(frontend, address, incarnation);
+        self.endpoint_ids.find(&key)
+    }
+
     /// When a retired region becomes free: what was left out for want of room is worth another
     /// try then.
     pub fn next_collect(&self) -> Option<Duration> {

@@ -1,9 +1,10 @@
 //! Which endpoint has which id.
 //!
-//! An endpoint is its frontend, address and port, and the pod behind them: another pod under the
-//! same address is another endpoint with another id, so that the old pod's flows can be reset. An
-//! id stays with an endpoint that left until nothing holds it, and is found again when the
-//! endpoint comes back.
+//! An endpoint is its frontend, address and port, and which life it lives there: another pod under
+//! the same address, or one that returns from the dead, is another endpoint with another id, so
+//! that the flows of the one before can be reset. The timers say which life it is. An id stays
+//! with an endpoint that left until nothing holds it, and is found again when the endpoint comes
+//! back.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -20,17 +21,16 @@ pub(super) struct EndpointKey {
     pub(super) frontend: u32,
     pub(super) address: V4,
     pub(super) port: u16,
-    /// 0 for the first pod seen under this address, else a hash of the pod's uid.
-    pub(super) generation: u64,
+    pub(super) incarnation: u32,
 }
 
 impl EndpointKey {
-    pub(super) fn new(frontend: u32, address: SocketAddrV4, generation: u64) -> Self {
+    pub(super) fn new(frontend: u32, address: SocketAddrV4, incarnation: u32) -> Self {
         Self {
             frontend,
             address: V4::from(*address.ip()),
             port: address.port(),
-            generation,
+            incarnation,
         }
     }
 }
@@ -40,11 +40,11 @@ impl EndpointKey {
 pub(super) struct Slot {
     pub(super) id: u32,
     pub(super) key: EndpointKey,
-    /// Hash of the pod's uid; 0 while unknown.
-    pub(super) pod: u64,
+    /// Which life at its address; 0 while nobody has said.
+    pub(super) incarnation: u32,
 }
 
-/// The slots of one frontend; of several pods under one address, the last.
+/// The slots of one frontend; of several lives at one address, the last.
 pub(super) type ByAddress = BTreeMap<SocketAddrV4, Slot>;
 
 /// An endpoint that is no longer wanted.
@@ -61,25 +61,37 @@ impl Planner {
         &mut self,
         frontend: u32,
         address: SocketAddrV4,
-        pod: u64,
+        incarnation: u32,
     ) -> Result<Slot, IdError> {
         let known = self
             .slots
             .get(&frontend)
             .and_then(|slots| slots.get(&address))
             .copied();
-        let same = |slot: &Slot| slot.pod == 0 || pod == 0 || slot.pod == pod;
-        let (key, pod) = match known {
-            Some(slot) if same(&slot) => (slot.key, slot.pod.max(pod)),
+        let same = |slot: &Slot| {
+            slot.incarnation == 0 || incarnation == 0 || slot.incarnation == incarnation
+        };
+        let (key, incarnation) = match known {
+            Some(slot) if same(&slot) => (slot.key, slot.incarnation.max(incarnation)),
             Some(slot) => {
                 self.leave(frontend, &slot, State::Gone);
-                (EndpointKey::new(frontend, address, pod), pod)
+                (
+                    EndpointKey::new(frontend, address, incarnation),
+                    incarnation,
+                )
             }
-            None => (EndpointKey::new(frontend, address, 0), pod),
+            None => (
+                EndpointKey::new(frontend, address, incarnation),
+                incarnation,
+            ),
         };
         let id = self.endpoint_ids.assign(&key)?;
         self.leaving.remove(&(frontend, id));
-        let slot = Slot { id, key, pod };
+        let slot = Slot {
+            id,
+            key,
+            incarnation,
+        };
         self.slots
             .entry(frontend)
             .or_default()

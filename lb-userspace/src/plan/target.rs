@@ -32,8 +32,12 @@ pub struct NextHop {
 /// that the slices no longer list.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Life {
-    /// `Gone` takes it out of selection and resets its flows; anything else keeps its flows.
+    /// Which life at its address: another one is another endpoint with another id.
+    pub incarnation: u32,
+    /// `Gone` takes it out of selection and ends its flows; anything else keeps its flows.
     pub state: EndpointState,
+    /// False when it gets none whatever the slices say.
+    pub new_connections: bool,
     /// How it is (or was) reached.
     pub via: Via,
 }
@@ -133,13 +137,14 @@ impl<'a> Target<'a> {
             for endpoint in &frontend.endpoints {
                 let life = lives.and_then(|lives| lives.get(&endpoint.address));
                 let gone = life.is_some_and(|life| life.state == EndpointState::Gone);
-                let state = match (gone, endpoint.new_connections) {
+                let shunned = life.is_some_and(|life| !life.new_connections);
+                let state = match (gone, endpoint.new_connections && !shunned) {
                     (true, _) => State::Gone,
                     (false, true) => State::Active,
                     (false, false) => State::Draining,
                 };
-                let pod = endpoint.uid.as_deref().map_or(0, pod_hash);
-                wanted.endpoint(endpoint.address, state, endpoint.via, pod);
+                let incarnation = life.map_or(0, |life| life.incarnation);
+                wanted.endpoint(endpoint.address, state, endpoint.via, incarnation);
             }
         } else {
             lives?;
@@ -149,7 +154,7 @@ impl<'a> Target<'a> {
             let gone = life.state == EndpointState::Gone;
             let state = if gone { State::Gone } else { State::Draining };
             if !wanted.knows(*address) {
-                wanted.endpoint(*address, state, life.via, 0);
+                wanted.endpoint(*address, state, life.via, life.incarnation);
             }
         }
         let no_member = !wanted
@@ -179,8 +184,8 @@ pub(super) struct Wanted {
 pub(super) struct WantedEndpoint {
     pub(super) state: State,
     pub(super) via: Via,
-    /// Hash of the pod's uid; 0 when unknown.
-    pub(super) pod: u64,
+    /// Which life at its address; 0 when nobody says.
+    pub(super) incarnation: u32,
 }
 
 impl Wanted {
@@ -206,11 +211,15 @@ impl Wanted {
         });
     }
 
-    fn endpoint(&mut self, address: SocketAddr, state: State, via: Via, pod: u64) {
+    fn endpoint(&mut self, address: SocketAddr, state: State, via: Via, incarnation: u32) {
         match address {
             SocketAddr::V4(address) => {
-                self.endpoints
-                    .insert(address, WantedEndpoint { state, via, pod });
+                let endpoint = WantedEndpoint {
+                    state,
+                    via,
+                    incarnation,
+                };
+                self.endpoints.insert(address, endpoint);
             }
             SocketAddr::V6(_) => self.left_out.push(LeftOutReason::Ipv6Endpoint { address }),
         }
@@ -236,12 +245,4 @@ pub fn kernel_key(key: &FrontendKey) -> Option<abi::FrontendKey<V4>> {
         }),
         IpAddr::V6(_) => None,
     }
-}
-
-/// FNV-1a: pods are told apart by their uid, and nothing depends on who chose it.
-fn pod_hash(uid: &str) -> u64 {
-    let hash = uid.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    });
-    hash.max(1)
 }

@@ -63,6 +63,16 @@ pub(crate) fn endpoint(host: u8) -> Endpoint {
     }
 }
 
+/// A healthy life.
+fn well(incarnation: u32) -> Life {
+    Life {
+        incarnation,
+        state: EndpointState::Active,
+        new_connections: true,
+        via: Via::Local,
+    }
+}
+
 pub(crate) fn draining(host: u8) -> Endpoint {
     Endpoint {
         state: EndpointState::Draining,
@@ -131,6 +141,18 @@ impl World {
                 .unwrap_or_else(|error| panic!("after {op:?}: {error}"));
         }
         plan
+    }
+
+    /// The same with lives of endpoints of the first frontend.
+    fn live(&mut self, desired: &Desired, lives: impl IntoIterator<Item = (u8, Life)>) -> Plan {
+        let lives = lives.into_iter();
+        let lives = lives.map(|(host, life)| (SocketAddr::V4(address(host)), life));
+        let lives: Lives = [(key(1, 80), lives.collect())].into();
+        let target = Target {
+            lives: &lives,
+            ..Target::new(desired, config())
+        };
+        self.write(&target, Scope::All)
     }
 
     fn fate(&self, key: FrontendKey) -> Fate {
@@ -308,20 +330,58 @@ fn an_endpoint_that_comes_back_in_time_is_the_same() {
 
 #[test]
 fn another_pod_under_the_same_address_gets_another_id_and_the_old_one_is_gone() {
-    let of = |uid: &str| Endpoint {
-        uid: Some(uid.to_owned()),
-        ..endpoint(1)
-    };
-    let mut world = World::of(&desired([(key(1, 80), frontend(vec![of("a")]))]));
+    let wanted = desired([(key(1, 80), frontend(vec![endpoint(1)]))]);
+    let mut world = World::default();
+    world.live(&wanted, [(1, well(4))]);
     let old = world.id_of(key(1, 80), 1);
-    world.become_(&desired([(key(1, 80), frontend(vec![of("b")]))]));
+    world.live(&wanted, [(1, well(4))]);
+    assert_eq!(world.id_of(key(1, 80), 1), old, "the same life");
+    world.live(&wanted, [(1, well(5))]);
     let new = world.id_of(key(1, 80), 1);
     assert_ne!(old, new);
-    assert_eq!(
-        world.store.endpoint(old).expect("still there").state,
-        State::Gone as u8
-    );
+    let value = |world: &World, id| world.store.endpoint(id).expect("still there");
+    assert_eq!(value(&world, old).state, State::Gone as u8);
+    assert_eq!(value(&world, new).incarnation, 5);
     assert_eq!(world.fate(key(1, 80)), forward(&[1]));
+    let id_of_life = |n| world.planner.id_of_life(&key(1, 80), address(1), n);
+    assert_eq!(
+        [id_of_life(4), id_of_life(5), id_of_life(6)],
+        [Some(old), Some(new), None]
+    );
+}
+
+#[test]
+fn a_restart_knows_one_life_from_the_next() {
+    let wanted = desired([(key(1, 80), frontend(vec![endpoint(1)]))]);
+    for replaced_before in [true, false] {
+        let mut world = World::default();
+        world.live(&wanted, [(1, well(4))]);
+        let old = world.id_of(key(1, 80), 1);
+        if replaced_before {
+            world.live(&wanted, [(1, well(5))]);
+        }
+        let applied = crate::apply::read_back(&world.store).expect("reads");
+        world.planner = Planner::adopt(applied, NOW);
+        world.live(&wanted, [(1, well(5))]);
+        assert_ne!(world.id_of(key(1, 80), 1), old);
+        let value = world.store.endpoint(old).expect("still there");
+        assert_eq!((value.incarnation, value.state), (4, State::Gone as u8));
+        assert_eq!(world.fate(key(1, 80)), forward(&[1]));
+        assert_eq!(world.state_of(1).len(), 2, "no third one");
+    }
+}
+
+#[test]
+fn an_endpoint_that_is_ready_and_dead_gets_nothing_new() {
+    let wanted = desired([(key(1, 80), frontend(vec![endpoint(1), endpoint(2)]))]);
+    let mut world = World::default();
+    let shunned = Life {
+        new_connections: false,
+        ..well(1)
+    };
+    world.live(&wanted, [(1, shunned), (2, well(2))]);
+    assert_eq!(world.fate(key(1, 80)), forward(&[2]));
+    assert_eq!(world.state_of(1), [State::Draining], "its flows stay");
 }
 
 #[test]
@@ -330,7 +390,8 @@ fn a_deleted_service_keeps_its_address_while_flows_drain() {
     let none = desired([]);
     let life = Life {
         state: EndpointState::Draining,
-        via: Via::Local,
+        new_connections: false,
+        ..well(1)
     };
     let lives: Lives = [(key(1, 80), [(SocketAddr::V4(address(1)), life)].into())].into();
     world.write(
@@ -363,7 +424,8 @@ fn what_the_node_knows_to_be_gone_is_not_selected() {
     let mut world = World::of(&wanted);
     let life = Life {
         state: EndpointState::Gone,
-        via: Via::Local,
+        new_connections: false,
+        ..well(1)
     };
     let lives: Lives = [(key(1, 80), [(SocketAddr::V4(address(1)), life)].into())].into();
     world.write(

@@ -7,6 +7,7 @@
 //! (`export`, `import`) change an outcome.
 
 mod effect;
+mod listing;
 mod machine;
 mod record;
 mod track;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use lb_userspace::desired::{Desired, Frontend, FrontendKey, ObjectName, Vip};
-use lb_userspace::model::{Allocations, Changes, Context, World};
+use lb_userspace::desired::{Desired, Frontend, FrontendKey, ObjectName, ServiceId, Vip};
+use lb_userspace::model::{Allocations, Changes, Context, Reservation, World};
 use lb_userspace::watch::object::{
     Ingress, Node, Pool, Selector, Service, ServicePort, Slice, SliceEndpoint, SlicePort,
 };
@@ -394,7 +394,10 @@ fn a_draining_vip_goes_to_nobody_else() {
     let mut context = Context::new("n0");
     context.reserved.insert(
         "192.0.2.1".parse().expect("address"),
-        name("a", "old".into()),
+        Reservation {
+            services: [ServiceId::of(&name("a", "old".into()))].into(),
+            by: None,
+        },
     );
     let web = |service: &str| Service {
         name: name("a", service.into()),

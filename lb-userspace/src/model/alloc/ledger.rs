@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use crate::desired::{ObjectName, Protocol};
+use crate::desired::{ObjectName, Protocol, ServiceId};
 use crate::model::alloc::{AllocError, Request};
+use crate::model::context::{Reservation, Reserved};
 
 /// Addresses taken so far.
 #[derive(Debug)]
@@ -12,7 +13,7 @@ pub(super) struct Ledger<'a> {
     /// Only ever asked for one address: its order is nobody's business.
     held: HashMap<IpAddr, Held<'a>>,
     by_key: BTreeMap<&'a str, Vec<IpAddr>>,
-    reserved: &'a BTreeMap<IpAddr, ObjectName>,
+    reserved: &'a Reserved,
 }
 
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl<'a> Held<'a> {
 }
 
 impl<'a> Ledger<'a> {
-    pub(super) fn new(reserved: &'a BTreeMap<IpAddr, ObjectName>) -> Self {
+    pub(super) fn new(reserved: &'a Reserved) -> Self {
         Self {
             held: HashMap::new(),
             by_key: BTreeMap::new(),
@@ -41,11 +42,12 @@ impl<'a> Ledger<'a> {
 
     /// Whether the Service may have the address, alone or with those who have it.
     pub(super) fn may(&self, address: IpAddr, request: &Request<'_>) -> Result<(), AllocError> {
-        if let Some(by) = self.drains_for(address, request) {
-            return Err(AllocError::Draining {
-                address,
-                by: by.clone(),
-            });
+        if let Some(reservation) = self.drains_for(address, request) {
+            let by = match &reservation.by {
+                Some(name) => format!("Service {name}"),
+                None => "an earlier Service".to_owned(),
+            };
+            return Err(AllocError::Draining { address, by });
         }
         let Some(held) = self.held.get(&address) else {
             return Ok(());
@@ -75,10 +77,10 @@ impl<'a> Ledger<'a> {
         !self.held.contains_key(&address) && self.drains_for(address, request).is_none()
     }
 
-    fn drains_for(&self, address: IpAddr, request: &Request<'_>) -> Option<&ObjectName> {
-        self.reserved
-            .get(&address)
-            .filter(|by| **by != request.service.name)
+    fn drains_for(&self, address: IpAddr, request: &Request<'_>) -> Option<&Reservation> {
+        let reservation = self.reserved.get(&address)?;
+        let own = ServiceId::of(&request.service.name);
+        (!reservation.services.contains(&own)).then_some(reservation)
     }
 
     /// Writes the Service down as a holder; whether it may was asked before.

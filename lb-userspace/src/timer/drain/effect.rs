@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::desired::{EndpointState, FrontendKey, ObjectName};
+use crate::desired::{EndpointState, FrontendKey, ObjectName, fnv};
 
 /// One life of one endpoint. An address reused by another pod, or one that returns after it
 /// was gone, gets another incarnation and with it another endpoint id: flows of the old life
@@ -27,12 +27,9 @@ pub struct EndpointRef {
 pub struct PodId(u64);
 
 impl PodId {
-    /// From the object's uid; FNV-1a, so that it is the same in every release.
+    /// From the object's uid.
     pub fn of(uid: &str) -> Self {
-        let hash = uid.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        });
-        Self(hash.max(1))
+        Self(fnv(uid.bytes()))
     }
 
     /// From a map value, where 0 means unknown.
@@ -129,6 +126,8 @@ pub struct Lifecycle {
     pub deadline: Option<Duration>,
     /// Which pod it is.
     pub uid: Option<PodId>,
+    /// It is on this node.
+    pub local: bool,
     /// Why it is in this state.
     pub cause: Cause,
 }

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::desired::{Desired, Endpoint, EndpointState, FrontendKey, ObjectName, Protocol};
+use crate::desired::{Desired, EndpointState, FrontendKey, ObjectName, Protocol, ServiceId};
 
-use super::effect::{Cause, Effect, EndpointRef, Flows, Lifecycle, PodId, PodSight};
-use super::track::{Listing, Track};
+use super::effect::{Cause, Effect, EndpointRef, Flows, Lifecycle, PodSight};
+use super::track::Track;
 
 /// The two time-outs that are not a Service's own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -34,7 +34,10 @@ impl Default for DrainSettings {
 /// One frontend's endpoints, the latest life of each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Group {
+    /// The Service that asked for it last; unknown after a restart.
     pub(super) service: Option<ObjectName>,
+    /// The same, as the records have it.
+    pub(super) service_id: Option<ServiceId>,
     /// Asked for by the last complete snapshot (or any since).
     pub(super) wanted: bool,
     pub(super) tracks: BTreeMap<SocketAddr, Track>,
@@ -43,15 +46,17 @@ pub(super) struct Group {
 /// Lives of all endpoints of all frontends. See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Drains {
-    settings: DrainSettings,
+    pub(super) settings: DrainSettings,
     pub(super) groups: BTreeMap<FrontendKey, Group>,
     /// Lives that are over and whose address has begun another.
     pub(super) past: BTreeMap<EndpointRef, Track>,
     pub(super) deadlines: BTreeSet<(Duration, FrontendKey, SocketAddr)>,
     pub(super) last_incarnation: u32,
-    generation: u64,
+    pub(super) generation: u64,
     /// A complete snapshot was seen.
     pub(super) settled: bool,
+    /// Lives whose record may differ from what was last taken.
+    pub(super) changed: BTreeSet<EndpointRef>,
 }
 
 impl Drains {
@@ -72,6 +77,13 @@ impl Drains {
             group.wanted = true;
             if group.service.as_ref() != Some(&frontend.service) {
                 group.service = Some(frontend.service.clone());
+                let id = Some(ServiceId::of(&frontend.service));
+                if group.service_id != id {
+                    group.service_id = id;
+                    let tracks = group.tracks.iter();
+                    let names = tracks.map(|(address, track)| name(*key, *address, track));
+                    self.changed.extend(names);
+                }
             }
             for endpoint in &frontend.endpoints {
                 self.list(*key, endpoint, frontend.drain_timeout, now, &mut effects);
@@ -132,6 +144,7 @@ impl Drains {
     /// False when that life is unknown or not over.
     pub fn forget(&mut self, endpoint: &EndpointRef) -> bool {
         if self.past.remove(endpoint).is_some() {
+            self.changed.insert(*endpoint);
             return true;
         }
         let Some(group) = self.groups.get_mut(&endpoint.frontend) else {
@@ -143,6 +156,7 @@ impl Drains {
         if track.incarnation != endpoint.incarnation || !track.gone() || track.forgotten {
             return false;
         }
+        self.changed.insert(*endpoint);
         if track.vanished.is_some() {
             group.tracks.remove(&endpoint.address);
             self.drop_if_empty(endpoint.frontend);
@@ -153,49 +167,8 @@ impl Drains {
         true
     }
 
-    fn list(
-        &mut self,
-        key: FrontendKey,
-        endpoint: &Endpoint,
-        cap: Option<Duration>,
-        now: Duration,
-        effects: &mut Vec<Effect>,
-    ) {
-        let address = endpoint.address;
-        let listing = Listing::from(endpoint);
-        let uid = endpoint.uid.as_deref().map(PodId::of);
-        let generation = self.generation;
-        let known = self
-            .groups
-            .get_mut(&key)
-            .and_then(|group| group.tracks.get_mut(&address));
-        let Some(track) = known else {
-            let track = Track::new(0, listing, uid, cap, now);
-            return self.begin(key, address, track, now, effects);
-        };
-        if track.says_the_same(listing, uid, cap) {
-            track.generation = generation;
-            return;
-        }
-        if track.is_other_pod(uid) {
-            let track = Track::new(0, listing, uid, cap, now);
-            return self.begin(key, address, track, now, effects);
-        }
-        if track.gone() {
-            let mut next = track.clone();
-            next.list(listing, uid, cap, now);
-            if !next.stillborn(self.settings, now) {
-                return self.begin(key, address, next, now, effects);
-            }
-        }
-        self.change(key, address, now, effects, |track| {
-            track.list(listing, uid, cap, now);
-            track.generation = generation;
-        });
-    }
-
     /// Starts a life; one that is there is over.
-    fn begin(
+    pub(super) fn begin(
         &mut self,
         key: FrontendKey,
         address: SocketAddr,
@@ -220,14 +193,19 @@ impl Drains {
         if let Some(at) = track.deadline {
             self.deadlines.insert((at, key, address));
         }
+        self.changed.insert(endpoint);
         let group = self.groups.entry(key).or_default();
-        if let Some(before) = group.tracks.insert(address, track).filter(|t| !t.forgotten) {
-            self.past.insert(name(key, address, &before), before);
+        if let Some(before) = group.tracks.insert(address, track) {
+            let past = name(key, address, &before);
+            self.changed.insert(past);
+            if !before.forgotten {
+                self.past.insert(past, before);
+            }
         }
     }
 
     /// Changes the facts of a life, and follows up.
-    fn change(
+    pub(super) fn change(
         &mut self,
         key: FrontendKey,
         address: SocketAddr,
@@ -243,6 +221,7 @@ impl Drains {
         };
         let before = track.lifecycle(key.protocol);
         change(track);
+        self.changed.insert(name(key, address, track));
         if track.gone() {
             return;
         }
@@ -279,6 +258,7 @@ impl Drains {
             return;
         };
         let before = track.lifecycle(key.protocol);
+        self.changed.insert(name(key, address, track));
         if let Some(at) = track.deadline {
             self.deadlines.remove(&(at, key, address));
         }
@@ -289,33 +269,6 @@ impl Drains {
             track.lifecycle(key.protocol),
             effects,
         );
-    }
-
-    /// What the snapshot does not list has vanished.
-    fn sweep(&mut self, desired: &Desired, now: Duration, effects: &mut Vec<Effect>) {
-        let mut missing = Vec::new();
-        for (key, group) in &mut self.groups {
-            let wanted = desired.frontends.get(key);
-            group.wanted = wanted.is_some();
-            for (address, track) in &group.tracks {
-                if track.generation != self.generation {
-                    let cap = wanted.map_or(track.cap, |frontend| frontend.drain_timeout);
-                    missing.push((*key, *address, cap));
-                }
-            }
-        }
-        for (key, address, cap) in missing {
-            self.change(key, address, now, effects, |track| {
-                track.vanish(now);
-                track.cap = cap;
-            });
-        }
-        self.groups.retain(|_, group| {
-            group
-                .tracks
-                .retain(|_, track| !(track.forgotten && track.vanished.is_some()));
-            group.wanted || !group.tracks.is_empty()
-        });
     }
 
     /// Ends what is overdue.

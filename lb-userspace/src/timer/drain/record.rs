@@ -10,7 +10,7 @@ use lb_common::abi::{
 };
 use thiserror::Error;
 
-use crate::desired::{EndpointState, FrontendKey, Protocol, Via};
+use crate::desired::{EndpointState, FrontendKey, Protocol, ServiceId, Via};
 
 use super::effect::{Cause, EndpointRef, PodId};
 use super::track::{Listing, Track};
@@ -41,9 +41,33 @@ pub struct DrainRecord {
     /// When it becomes `Gone`; when it did, once it is.
     pub deadline: Option<Duration>,
     vanished: Option<Duration>,
+    pub(super) service: Option<ServiceId>,
     uid: Option<PodId>,
     cap: Option<Duration>,
     flags: u8,
+}
+
+impl EndpointRef {
+    /// Key in map `drains`.
+    pub fn to_map(self) -> Result<DrainKey<V4>, RecordError> {
+        let Self {
+            frontend,
+            address,
+            incarnation,
+        } = self;
+        Ok(DrainKey {
+            frontend: abi::FrontendKey {
+                address: v4(frontend.address)?,
+                port: frontend.port,
+                protocol: frontend.protocol.number(),
+                zero: 0,
+            },
+            address: v4(address.ip())?,
+            port: address.port(),
+            zero: 0,
+            incarnation,
+        })
+    }
 }
 
 impl DrainRecord {
@@ -60,6 +84,7 @@ impl DrainRecord {
             since: now,
             deadline: None,
             vanished: None,
+            service: None,
             uid: None,
             cap: None,
             flags: DRAIN_SERVING | DRAIN_SELECTED | local,
@@ -77,23 +102,7 @@ impl DrainRecord {
 
     /// Key and value in map `drains`.
     pub fn to_map(&self) -> Result<(DrainKey<V4>, DrainValue), RecordError> {
-        let EndpointRef {
-            frontend,
-            address,
-            incarnation,
-        } = self.endpoint;
-        let key = DrainKey {
-            frontend: abi::FrontendKey {
-                address: v4(frontend.address)?,
-                port: frontend.port,
-                protocol: frontend.protocol.number(),
-                zero: 0,
-            },
-            address: v4(address.ip())?,
-            port: address.port(),
-            zero: 0,
-            incarnation,
-        };
+        let key = self.endpoint.to_map()?;
         let cap_ms = self
             .cap
             .map(|cap| u32::try_from(cap.as_millis()).unwrap_or(u32::MAX));
@@ -102,6 +111,7 @@ impl DrainRecord {
             deadline: self.deadline.map_or(0, nanos),
             vanished: self.vanished.map_or(0, nanos),
             uid: self.uid.map_or(0, PodId::raw),
+            service: self.service.map_or(0, ServiceId::raw),
             cap_ms: cap_ms.unwrap_or(0),
             state: match self.state {
                 EndpointState::Active => DrainState::Active,
@@ -145,12 +155,13 @@ impl DrainRecord {
             deadline: time(value.deadline),
             vanished: time(value.vanished),
             uid: PodId::from_raw(value.uid),
+            service: ServiceId::from_raw(value.service),
             cap: capped.then(|| Duration::from_millis(u64::from(value.cap_ms))),
             flags: value.flags & !DRAIN_CAPPED,
         })
     }
 
-    pub(super) fn of(endpoint: EndpointRef, track: &Track) -> Self {
+    pub(super) fn of(endpoint: EndpointRef, service: Option<ServiceId>, track: &Track) -> Self {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let Listing {
             ready: _,
@@ -169,6 +180,7 @@ impl DrainRecord {
                 track.deadline
             },
             vanished: track.vanished,
+            service,
             uid: track.uid,
             cap: track.cap,
             flags: bit(terminating, DRAIN_TERMINATING)

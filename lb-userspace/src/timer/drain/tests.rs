@@ -3,3 +3,4 @@
 mod properties;
 mod rows;
 mod support;
+mod vips;

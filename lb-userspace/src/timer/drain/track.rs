@@ -211,6 +211,7 @@ impl Track {
             since: self.entered,
             deadline: self.deadline,
             uid: self.uid,
+            local: self.listing.local,
             cause: self.cause,
         }
     }

@@ -165,6 +165,7 @@ impl Service {
             next_hop: Mac(SERVER_MAC),
             own_mac: Mac(NODE_MAC),
             frontend: self.id,
+            incarnation: 1,
         }
     }
 

@@ -222,6 +222,37 @@ proptest! {
     }
 
     #[test]
+    fn records_taken_as_they_change_are_all_records(
+        events in history(), forgets in prop::collection::vec(any::<bool>(), 40),
+    ) {
+        let (mut d, mut now, mut kept) = (drains(), 0, BTreeMap::new());
+        for (event, forget) in events.iter().zip(forgets) {
+            now = play(&mut d, event, Some(CAP), now, &mut Vec::new());
+            if forget {
+                for (endpoint, _) in d.iter().collect::<Vec<_>>() {
+                    d.forget(&endpoint);
+                }
+            }
+            for (endpoint, record) in d.take_changed() {
+                match record {
+                    Some(record) => kept.insert(endpoint, record),
+                    None => kept.remove(&endpoint),
+                };
+            }
+            let kept: Vec<_> = kept.values().copied().collect();
+            let mut all = d.export();
+            all.sort_by_key(|record| record.endpoint);
+            prop_assert_eq!(&kept, &all);
+            let mut next = drains();
+            next.import(all, at(now));
+            let only_what_import_ended = next.take_changed().into_iter().all(|(_, record)| {
+                record.is_some_and(|record| record.state == EndpointState::Gone)
+            });
+            prop_assert!(only_what_import_ended);
+        }
+    }
+
+    #[test]
     fn effects_tell_the_whole_story_once(events in history(), cap in proptest::option::of(1..40_u64)) {
         let (mut d, mut now, mut effects) = (drains(), 0, Vec::new());
         for event in &events {

@@ -1,0 +1,42 @@
+//! The node's own watch of its pods: what the kernel says becomes what the drain timers know.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use super::Agent;
+use crate::desired::{FrontendKey, Via};
+use crate::netlink::{Event, Node};
+use crate::timer::drain::PodSight;
+
+impl Agent {
+    /// Takes in what the kernel said of the network, as far as pods go; returns the frontends
+    /// concerned.
+    pub(super) fn see(&mut self, event: &Event, now: Duration) -> BTreeSet<FrontendKey> {
+        let sights = self.pods.handle(event, &Node);
+        let mut keys = BTreeSet::new();
+        for sight in sights {
+            match sight {
+                PodSight::Gone(pod) => tracing::info!(%pod, "a pod of this node is gone"),
+                PodSight::Alive(pod) => tracing::info!(%pod, "a pod of this node is back"),
+                PodSight::Suspect(pod) => tracing::debug!(%pod, "a pod of this node may be gone"),
+            }
+            let effects = self.drains.sight(sight, now);
+            keys.extend(self.follow(&effects));
+        }
+        keys
+    }
+
+    /// Watches the pods that endpoints of this node are.
+    pub(super) fn watch_pods(&mut self) {
+        let lives = self.lives.values().flatten();
+        let local: BTreeSet<Ipv4Addr> = lives
+            .filter(|(_, life)| life.via == Via::Local)
+            .filter_map(|(address, _)| match address.ip() {
+                IpAddr::V4(pod) => Some(pod),
+                IpAddr::V6(_) => None,
+            })
+            .collect();
+        self.pods.want(&local, &Node);
+    }
+}
