@@ -39,6 +39,14 @@ pub trait Family {
     /// Protocol number of its control messages.
     const ICMP: u8;
 
+    /// The header as it is where there are no options, unjudged; all offsets are constants. None
+    /// when the frame ends before its end.
+    fn fixed<B: Bytes>(frame: &B) -> Option<Network<Self::Addr>>;
+
+    /// Whether `header` is what it was taken for: sound, without options, no fragment, and of a
+    /// packet that lies in the frame's first piece.
+    fn is_plain<B: Bytes>(frame: &B) -> bool;
+
     /// Parses the network header. None when the frame ends before the addresses.
     fn parse<B: Bytes>(frame: &B) -> Option<Network<Self::Addr>>;
 
@@ -101,6 +109,34 @@ impl Family for V4Family {
     type Addr = V4;
     const ICMP: u8 = ipv4::ICMP;
     const HEADER_LEN: usize = ipv4::MIN_LEN;
+
+    #[inline(always)]
+    fn fixed<B: Bytes>(frame: &B) -> Option<Network<V4>> {
+        let header = frame.read::<Ipv4>(eth::LEN)?;
+        let total_len = usize::from(header.total_len.get());
+        Some(Network {
+            src: header.src,
+            dst: header.dst,
+            protocol: header.protocol,
+            ttl: header.ttl,
+            tos: header.tos,
+            transport: eth::LEN + ipv4::MIN_LEN,
+            payload_len: total_len.wrapping_sub(ipv4::MIN_LEN),
+            checksum: header.checksum,
+            fault: None,
+        })
+    }
+
+    #[inline(always)]
+    fn is_plain<B: Bytes>(frame: &B) -> bool {
+        frame.read::<Ipv4>(eth::LEN).is_some_and(|header| {
+            let total_len = usize::from(header.total_len.get());
+            header.version_ihl == ipv4::PLAIN
+                && total_len >= ipv4::MIN_LEN
+                && eth::LEN + total_len <= frame.at_hand()
+                && !header.is_fragment()
+        })
+    }
 
     #[inline(always)]
     fn parse<B: Bytes>(frame: &B) -> Option<Network<V4>> {

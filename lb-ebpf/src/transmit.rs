@@ -1,6 +1,7 @@
 //! Sends an edited frame: hardware addresses, then out of the same or another interface.
 
 use lb_common::abi::Link;
+use lb_common::wire::eth;
 use lb_common::{Mac, Reason};
 
 use crate::frame::Frame;
@@ -35,8 +36,14 @@ pub fn send<F: Frame, W: World>(
     hop: Hop,
     names: Names,
 ) -> Result<Reason, Reason> {
+    let ([a, b, c], [d, e, f]) = (hop.next.words(), hop.own.words());
     frame
-        .write(0, [hop.next, hop.own])
+        .write(0, a)
+        .and_then(|()| frame.write(2, b))
+        .and_then(|()| frame.write(4, c))
+        .and_then(|()| frame.write(eth::SRC_OFFSET, d))
+        .and_then(|()| frame.write(eth::SRC_OFFSET + 2, e))
+        .and_then(|()| frame.write(eth::SRC_OFFSET + 4, f))
         .ok_or(Reason::HalfEdited)?;
     if hop.ifindex == link.ifindex {
         return Ok(names.transmit);

@@ -17,6 +17,9 @@ pub trait Slot<T: Copy> {
     /// A copy; only the fields that are used are loaded.
     fn read(&self) -> T;
 
+    /// Looks at it in place.
+    fn get<R>(&self, look: impl FnOnce(&T) -> R) -> R;
+
     /// Changes it in place. Only plain counters and stamps are changed so: another CPU may do
     /// the same at the same time, and the last one wins.
     fn update<R>(&self, change: impl FnOnce(&mut T) -> R) -> R;

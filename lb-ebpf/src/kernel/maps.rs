@@ -26,6 +26,16 @@ pub(crate) struct Refusals {
     pub(crate) count: u32,
 }
 
+/// The tick as this CPU last read it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Clock {
+    /// When: the clock moves no faster than the kernel's jiffies.
+    jiffies: u64,
+    /// The tick.
+    tick: u64,
+}
+
 #[btf_map(name = "config")]
 pub(crate) static CONFIG: Array<Config<V4>, 1> = Array::new();
 #[btf_map(name = "dest_bitmap")]
@@ -64,6 +74,8 @@ pub(crate) static CONFLICTS: LruHashMap<V4, Conflict, { limits::CONFLICTS }> = L
 pub(crate) static REFUSALS: Array<Refusals, 1> = Array::new();
 #[btf_map(name = "draft")]
 pub(crate) static DRAFT: PerCpuArray<Draft<V4>, 1> = PerCpuArray::new();
+#[btf_map(name = "clock")]
+static CLOCK: PerCpuArray<Clock, 1> = PerCpuArray::new();
 #[btf_map(name = "usage")]
 pub(crate) static USAGE: Array<u32, { limits::ENDPOINTS }> = Array::new();
 #[btf_map(name = "counters")]
@@ -81,6 +93,12 @@ impl<T: Copy> Slot<T> for MapSlot<T> {
         // SAFETY: the pointer came from a successful lookup in this program run, and entries of
         // preallocated maps stay mapped; a torn read of a replaced entry is a value of T still.
         unsafe { *self.0 }
+    }
+
+    #[inline(always)]
+    fn get<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        // SAFETY: as in `read`; the reference does not leave the closure.
+        look(unsafe { &*self.0 })
     }
 
     #[inline(always)]
@@ -156,6 +174,22 @@ pub(crate) fn count(reason: Reason, bytes: u32) {
             (*counter).packets += 1;
             (*counter).bytes += u64::from(bytes);
         }
+    }
+}
+
+/// The tick, read at most once in a jiffy: reading a clock is a call, and costs half a lookup.
+#[inline(always)]
+pub(crate) fn tick(jiffies: u64, read: impl FnOnce() -> u32) -> u32 {
+    let Some(clock) = CLOCK.get_ptr_mut(0) else {
+        return read();
+    };
+    // SAFETY: a per-CPU slot that is always there; what interrupts in between writes the same.
+    unsafe {
+        if (*clock).jiffies != jiffies {
+            (*clock).tick = u64::from(read());
+            (*clock).jiffies = jiffies;
+        }
+        (*clock).tick as u32
     }
 }
 
