@@ -12,10 +12,10 @@ use lb_common::wire::{Be16, eth, ipv4};
 use lb_common::{Address, Reason, checksum};
 
 use crate::family::{Family, Hop, Network};
-use crate::flow::{NAT, NAT_REPLY, next_hop};
+use crate::flow::{NAT, NAT_REPLY};
 use crate::frame::Frame;
 use crate::pipeline::Rest;
-use crate::transmit::{self, Names};
+use crate::transmit::Names;
 use crate::world::{Entry, Slot, World};
 
 /// A packet of the family.
@@ -24,21 +24,19 @@ pub fn packet<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     frame: &mut F,
     world: &W,
 ) -> Result<Reason, Rest> {
-    let Some(net) = N::fixed(frame) else {
+    let Some(dst) = N::destination(frame) else {
         return Ok(Reason::TooShort);
     };
-    if !world.in_bitmap(net.dst) {
+    if !world.in_bitmap(dst) {
         return Ok(Reason::NotOurs);
     }
     let (Some(start), Some(end)) = (frame.read::<u32>(0), frame.read::<u16>(4)) else {
         return Ok(Reason::TooShort);
     };
-    if (start, end) != world.link().mac.pieces() {
+    if (start, end) != world.link_mac().pieces() {
         return Ok(Reason::OtherStation);
     }
-    if !N::is_plain(frame) {
-        return Err(Rest::Closer);
-    }
+    let net = N::plain(frame).ok_or(Rest::Closer)?;
     match net.protocol {
         ipv4::TCP => segment::<F, N, W>(frame, world, &net),
         ipv4::UDP => datagram::<F, N, W>(frame, world, &net),
@@ -57,18 +55,17 @@ fn segment<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     if header_len < l4::TCP_LEN || header_len > net.payload_len {
         return Err(Rest::Closer);
     }
-    let special = tcp.flags & (l4::SYN | l4::FIN | l4::RST) != 0;
     let partial = is_partial::<N, W>(world, net, tcp.checksum);
     let slot = world
         .flows()
         .find(&key(net, tcp.ports))
         .ok_or(Rest::Unknown)?;
-    if special || is_special(&slot, partial) {
+    let tcp = frame.read::<Tcp>(net.transport).ok_or(Rest::Closer)?;
+    if tcp.flags & (l4::SYN | l4::FIN | l4::RST) != 0 || is_special(&slot, partial) {
         return Err(Rest::Closer);
     }
     let tick = world.tick();
     if slot.get(|flow| flow.seen) != tick {
-        let tcp = frame.read::<Tcp>(net.transport).ok_or(Rest::Closer)?;
         slot.update(|flow| {
             flow.seen = tick;
             flow.ack = tcp.ack;
@@ -123,7 +120,7 @@ fn is_partial<N: Family, W: World<Addr = N::Addr>>(
     net: &Network<N::Addr>,
     field: Be16,
 ) -> bool {
-    world.link().flags & (LINK_VIRTUAL | LINK_GENERIC) != 0
+    world.link_flags() & (LINK_VIRTUAL | LINK_GENERIC) != 0
         && field.word() == checksum::pseudo(net.src, net.dst, net.protocol, net.payload_len as u16)
 }
 
@@ -150,15 +147,23 @@ fn forward<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     let reason = match Kind::from_u8(slot.get(|flow| flow.kind)) {
         Kind::Local => rewrite::<F, N>(frame, checksum_at, partial, slot, Hop::Left)
             .map(|()| Reason::FlowLocal),
-        Kind::Nat => next_hop(world, slot.get(|flow| flow.endpoint))
-            .and_then(|hop| send::<F, N, W>(frame, world, checksum_at, slot, hop, NAT)),
+        Kind::Nat => match world.endpoint_slot(slot.get(|flow| flow.endpoint)) {
+            None => Err(Reason::NoNextHop),
+            Some(endpoint) => {
+                let ifindex = endpoint.get(|endpoint| endpoint.ifindex);
+                let macs = || endpoint.get(|to| (to.next_hop.pieces(), to.own_mac.pieces()));
+                send::<F, N, W>(frame, world, checksum_at, slot, (ifindex, macs), NAT)
+            }
+        },
         Kind::NatReply => {
-            let hop = transmit::Hop {
-                ifindex: slot.get(|flow| flow.ifindex),
-                next: slot.get(|flow| flow.mac),
-                own: world.link().mac,
+            let ifindex = slot.get(|flow| flow.ifindex);
+            let macs = || {
+                (
+                    slot.get(|flow| flow.mac.pieces()),
+                    world.link_mac().pieces(),
+                )
             };
-            send::<F, N, W>(frame, world, checksum_at, slot, hop, NAT_REPLY)
+            send::<F, N, W>(frame, world, checksum_at, slot, (ifindex, macs), NAT_REPLY)
         }
     };
     match reason {
@@ -166,22 +171,38 @@ fn forward<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     }
 }
 
+/// A hardware address in pieces.
+type Pieces = (u32, u16);
+
 #[inline(always)]
 fn send<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     frame: &mut F,
     world: &W,
     checksum_at: usize,
     slot: &impl Slot<Flow<N::Addr>>,
-    hop: transmit::Hop,
+    (ifindex, macs): (u32, impl FnOnce() -> (Pieces, Pieces)),
     names: Names,
 ) -> Result<Reason, Reason> {
     let net = N::fixed(frame).ok_or(Reason::TooShort)?;
+    if ifindex == 0 {
+        return Err(Reason::NoNextHop);
+    }
     if net.ttl <= 1 {
         return Err(Reason::TtlExceeded);
     }
-    let reason = transmit::send(frame, world, world.link(), hop, names)?;
+    let ((next, next_end), (own, own_end)) = macs();
+    frame
+        .write(0, next)
+        .and_then(|()| frame.write(4, next_end))
+        .and_then(|()| frame.write(eth::SRC_OFFSET, own))
+        .and_then(|()| frame.write(eth::SRC_OFFSET + 4, own_end))
+        .ok_or(Reason::HalfEdited)?;
     rewrite::<F, N>(frame, checksum_at, false, slot, Hop::Counted)?;
-    Ok(reason)
+    if ifindex == world.link_index() {
+        return Ok(names.transmit);
+    }
+    world.redirect(ifindex);
+    Ok(names.redirect)
 }
 
 /// Gives the packet its new tuple.
@@ -202,8 +223,7 @@ fn rewrite<F: Frame, N: Family>(
     let sum = if partial {
         checksum::update_partial(old, address_delta)
     } else {
-        let delta = checksum::add(address_delta, slot.get(|flow| flow.port_delta));
-        checksum::update_full(old, delta)
+        checksum::update_twice(old, address_delta, slot.get(|flow| flow.port_delta))
     };
     // Zero means "none" in UDP: its other representation is sent (RFC 768).
     let udp = checksum_at == transport + l4::UDP_CHECKSUM;

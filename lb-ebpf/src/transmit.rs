@@ -36,14 +36,12 @@ pub fn send<F: Frame, W: World>(
     hop: Hop,
     names: Names,
 ) -> Result<Reason, Reason> {
-    let ([a, b, c], [d, e, f]) = (hop.next.words(), hop.own.words());
+    let ((next, next_end), (own, own_end)) = (hop.next.pieces(), hop.own.pieces());
     frame
-        .write(0, a)
-        .and_then(|()| frame.write(2, b))
-        .and_then(|()| frame.write(4, c))
-        .and_then(|()| frame.write(eth::SRC_OFFSET, d))
-        .and_then(|()| frame.write(eth::SRC_OFFSET + 2, e))
-        .and_then(|()| frame.write(eth::SRC_OFFSET + 4, f))
+        .write(0, next)
+        .and_then(|()| frame.write(4, next_end))
+        .and_then(|()| frame.write(eth::SRC_OFFSET, own))
+        .and_then(|()| frame.write(eth::SRC_OFFSET + 4, own_end))
         .ok_or(Reason::HalfEdited)?;
     if hop.ifindex == link.ifindex {
         return Ok(names.transmit);

@@ -77,18 +77,7 @@ impl Mac {
     /// ff:ff:ff:ff:ff:ff
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Its bytes as native words. Copied as bytes, an address takes a detour by the stack.
-    #[inline(always)]
-    pub const fn words(&self) -> [u16; 3] {
-        let [a, b, c, d, e, f] = self.0;
-        [
-            u16::from_ne_bytes([a, b]),
-            u16::from_ne_bytes([c, d]),
-            u16::from_ne_bytes([e, f]),
-        ]
-    }
-
-    /// The same in two pieces.
+    /// Its bytes in two native integers: copied as bytes, an address takes a detour by the stack.
     #[inline(always)]
     pub const fn pieces(&self) -> (u32, u16) {
         let [a, b, c, d, e, f] = self.0;

@@ -45,22 +45,28 @@ static LINK: Global<Link> = Global::new(Link {
     zero: 0,
 });
 
-/// Read in words: a loader's constant has to be read as it stands, and byte by byte takes long.
+/// Word `index` of the link. A loader's constant has to be read as it stands, and all of it, byte
+/// by byte, takes long.
+#[inline(always)]
+fn link_word(index: usize) -> u32 {
+    const WORDS: usize = size_of::<Link>() / 4;
+    let words = (&raw const LINK).cast::<[u32; WORDS]>();
+    // SAFETY: a link is so many aligned words, `index` is masked to them, and it is never written.
+    unsafe { core::ptr::read_volatile(words.cast::<u32>().add(index % WORDS)) }
+}
+
+#[inline(always)]
+fn link_mac() -> Mac {
+    let ([a, b, c, d], [e, f, ..]) = (link_word(1).to_ne_bytes(), link_word(2).to_ne_bytes());
+    Mac([a, b, c, d, e, f])
+}
+
 #[inline(always)]
 fn link() -> Link {
-    let words = (&raw const LINK).cast::<u32>();
-    // SAFETY: three aligned words are what a link is, and it is never written.
-    let [ifindex, mac, rest] = unsafe {
-        [
-            core::ptr::read_volatile(words),
-            core::ptr::read_volatile(words.add(1)),
-            core::ptr::read_volatile(words.add(2)),
-        ]
-    };
-    let ([a, b, c, d], [e, f, flags, zero]) = (mac.to_ne_bytes(), rest.to_ne_bytes());
+    let [_, _, flags, zero] = link_word(2).to_ne_bytes();
     Link {
-        ifindex,
-        mac: Mac([a, b, c, d, e, f]),
+        ifindex: link_word(0),
+        mac: link_mac(),
         flags,
         zero,
     }
@@ -91,12 +97,32 @@ fn ingress(ctx: &XdpContext, frame: &mut XdpFrame<'_>, bytes: u32) -> u32 {
         Err(rest) => Reason::from_u32(further(ctx, rest as u32)),
     };
     maps::count(reason, bytes);
-    match reason.outcome() {
-        Outcome::Pass => xdp_action::XDP_PASS,
-        Outcome::Transmit => xdp_action::XDP_TX,
-        Outcome::Redirect => xdp_action::XDP_REDIRECT,
-        Outcome::Drop => xdp_action::XDP_DROP,
+    action(reason)
+}
+
+/// XDP's actions by reason, two bits each, less one: a table in registers.
+const ACTIONS: [u64; 2] = {
+    let mut actions = [0; 2];
+    let mut index = 0;
+    while index < Reason::COUNT {
+        let action = match Reason::ALL[index].outcome() {
+            Outcome::Pass => xdp_action::XDP_PASS,
+            Outcome::Transmit => xdp_action::XDP_TX,
+            Outcome::Redirect => xdp_action::XDP_REDIRECT,
+            Outcome::Drop => xdp_action::XDP_DROP,
+        };
+        actions[index / 32] |= (action as u64 - 1) << (index % 32 * 2);
+        index += 1;
     }
+    actions
+};
+
+#[inline(always)]
+fn action(reason: Reason) -> u32 {
+    let index = reason as u32;
+    let [low, high] = ACTIONS;
+    let actions = if index < 32 { low } else { high };
+    (actions >> (index % 32 * 2) & 3) as u32 + 1
 }
 
 // Functions of their own pass plain integers: BTF has no word for an enum with data. A decision

@@ -23,11 +23,27 @@ pub(crate) struct Kernel;
 
 impl World for Kernel {
     type Addr = V4;
+    type EndpointSlot = MapSlot<Endpoint<V4>>;
     type HealthSlot = MapSlot<Health>;
 
     #[inline(always)]
     fn link(&self) -> Link {
         super::link()
+    }
+
+    #[inline(always)]
+    fn link_index(&self) -> u32 {
+        super::link_word(0)
+    }
+
+    #[inline(always)]
+    fn link_mac(&self) -> Mac {
+        super::link_mac()
+    }
+
+    #[inline(always)]
+    fn link_flags(&self) -> u8 {
+        super::link_word(2).to_ne_bytes()[2]
     }
 
     #[inline(always)]
@@ -75,8 +91,8 @@ impl World for Kernel {
     }
 
     #[inline(always)]
-    fn endpoint(&self, id: u32) -> Option<Endpoint<V4>> {
-        slot(&maps::ENDPOINTS, id).map(|slot| slot.read())
+    fn endpoint_slot(&self, id: u32) -> Option<MapSlot<Endpoint<V4>>> {
+        slot(&maps::ENDPOINTS, id)
     }
 
     #[inline(always)]
