@@ -34,11 +34,15 @@ pub enum Rest {
 /// The hot path.
 #[inline(always)]
 pub fn at_once<F: Frame, W: World<Addr = V4>>(frame: &mut F, world: &W) -> Result<Reason, Rest> {
-    match frame.read::<Be16>(eth::ETHERTYPE_OFFSET) {
-        None => Ok(Reason::TooShort),
-        Some(eth::IPV4) => hot::packet::<F, V4Family, W>(frame, world),
-        Some(eth::ARP) => Err(Rest::Unknown),
-        Some(_) => Ok(Reason::OtherProtocol),
+    let Some(ethertype) = frame.read::<Be16>(eth::ETHERTYPE_OFFSET) else {
+        return Ok(Reason::TooShort);
+    };
+    if ethertype.word() == eth::IPV4.word() {
+        hot::packet::<F, V4Family, W>(frame, world)
+    } else if ethertype.word() == eth::ARP.word() {
+        Err(Rest::Unknown)
+    } else {
+        Ok(Reason::OtherProtocol)
     }
 }
 

@@ -166,13 +166,13 @@ pub(crate) fn slot<T: Copy, const N: usize, const F: usize>(
 
 /// Adds one packet to a reason's counter on this CPU.
 #[inline(always)]
-pub(crate) fn count(reason: Reason, bytes: u32) {
-    if let Some(counter) = COUNTERS.get_ptr_mut(reason as u32) {
+pub(crate) fn count(reason: u32, bytes: u64) {
+    if let Some(counter) = COUNTERS.get_ptr_mut(reason) {
         // SAFETY: a per-CPU slot, and programs of one kind do not nest on a CPU; the egress
         // program may interrupt none of its own kind either.
         unsafe {
             (*counter).packets += 1;
-            (*counter).bytes += u64::from(bytes);
+            (*counter).bytes += bytes;
         }
     }
 }

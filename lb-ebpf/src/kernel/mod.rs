@@ -77,7 +77,7 @@ fn link() -> Link {
 #[xdp]
 fn sluice_xdp(ctx: XdpContext) -> u32 {
     let mut frame = XdpFrame::new(&ctx);
-    let bytes = frame.at_hand() as u32;
+    let bytes = frame.at_hand();
     ingress(&ctx, &mut frame, bytes)
 }
 
@@ -85,44 +85,31 @@ fn sluice_xdp(ctx: XdpContext) -> u32 {
 #[xdp(frags)]
 fn sluice_xdp_frags(ctx: XdpContext) -> u32 {
     let mut frame = XdpFrame::new(&ctx);
-    let bytes = frame.len() as u32;
+    let bytes = frame.len();
     ingress(&ctx, &mut frame, bytes)
 }
 
 /// The hot path, in one piece: on many machines a return costs as much as a lookup.
 #[inline(always)]
-fn ingress(ctx: &XdpContext, frame: &mut XdpFrame<'_>, bytes: u32) -> u32 {
-    let reason = match pipeline::at_once(frame, &Kernel) {
-        Ok(reason) => reason,
-        Err(rest) => Reason::from_u32(further(ctx, rest as u32)),
+fn ingress(ctx: &XdpContext, frame: &mut XdpFrame<'_>, bytes: usize) -> u32 {
+    let verdict = match pipeline::at_once(frame, &Kernel) {
+        Ok(reason) => verdict(reason),
+        Err(rest) => further(ctx, rest as u32),
     };
-    maps::count(reason, bytes);
-    action(reason)
+    maps::count(verdict & 0xff, bytes as u64);
+    verdict >> 8
 }
 
-/// XDP's actions by reason, two bits each, less one: a table in registers.
-const ACTIONS: [u64; 2] = {
-    let mut actions = [0; 2];
-    let mut index = 0;
-    while index < Reason::COUNT {
-        let action = match Reason::ALL[index].outcome() {
-            Outcome::Pass => xdp_action::XDP_PASS,
-            Outcome::Transmit => xdp_action::XDP_TX,
-            Outcome::Redirect => xdp_action::XDP_REDIRECT,
-            Outcome::Drop => xdp_action::XDP_DROP,
-        };
-        actions[index / 32] |= (action as u64 - 1) << (index % 32 * 2);
-        index += 1;
-    }
-    actions
-};
-
+/// A reason, and above it XDP's action. For a reason that is a constant, both are.
 #[inline(always)]
-fn action(reason: Reason) -> u32 {
-    let index = reason as u32;
-    let [low, high] = ACTIONS;
-    let actions = if index < 32 { low } else { high };
-    (actions >> (index % 32 * 2) & 3) as u32 + 1
+const fn verdict(reason: Reason) -> u32 {
+    let action = match reason.outcome() {
+        Outcome::Pass => xdp_action::XDP_PASS,
+        Outcome::Transmit => xdp_action::XDP_TX,
+        Outcome::Redirect => xdp_action::XDP_REDIRECT,
+        Outcome::Drop => xdp_action::XDP_DROP,
+    };
+    action << 8 | reason as u32
 }
 
 // Functions of their own pass plain integers: BTF has no word for an enum with data. A decision
@@ -135,25 +122,26 @@ const SETTLE: u8 = Step::Settle as u8;
 const RESETTLE: u8 = Step::Resettle as u8;
 const DELIVER: u8 = Step::Deliver as u8;
 
-/// What the hot path leaves. Each step is a function of its own, for the kernel's stack is 512
+/// The verdict on what the hot path leaves. Each step is a function of its own, for the kernel's stack is 512
 /// bytes over all frames of a call chain.
 #[inline(never)]
 fn further(ctx: &XdpContext, rest: u32) -> u32 {
     if rest == CLOSER {
         let reason = established(ctx);
         if reason != UNDECIDED {
-            return reason;
+            return verdict(Reason::from_u32(reason));
         }
     }
     let decision = first_contact(ctx);
-    match decision as u8 {
+    let reason = match decision as u8 {
         DONE => (decision >> 32) as u32,
         FORWARD => established(ctx),
         SETTLE => settle_and_open(ctx, (decision >> 32) as u32),
         RESETTLE => resettle(ctx, (decision >> 32) as u32),
         DELIVER => deliver(ctx),
         _ => refuse(ctx, (decision >> 32) as u32),
-    }
+    };
+    verdict(Reason::from_u32(reason))
 }
 
 #[inline(never)]
@@ -257,7 +245,7 @@ fn sluice_egress(ctx: TcContext) -> i32 {
         reason = reply_in_trouble(&ctx);
     }
     let reason = Reason::from_u32(reason);
-    maps::count(reason, bytes);
+    maps::count(reason as u32, bytes.into());
     match reason.outcome() {
         // "Unspecified" lets the next program of the chain decide too.
         Outcome::Pass | Outcome::Transmit => TC_ACT_UNSPEC,
