@@ -26,16 +26,6 @@ pub(crate) struct Refusals {
     pub(crate) count: u32,
 }
 
-/// The tick as this CPU last read it.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Clock {
-    /// When: the clock moves no faster than the kernel's jiffies.
-    jiffies: u64,
-    /// The tick.
-    tick: u64,
-}
-
 #[btf_map(name = "config")]
 pub(crate) static CONFIG: Array<Config<V4>, 1> = Array::new();
 #[btf_map(name = "dest_bitmap")]
@@ -74,8 +64,6 @@ pub(crate) static CONFLICTS: LruHashMap<V4, Conflict, { limits::CONFLICTS }> = L
 pub(crate) static REFUSALS: Array<Refusals, 1> = Array::new();
 #[btf_map(name = "draft")]
 pub(crate) static DRAFT: PerCpuArray<Draft<V4>, 1> = PerCpuArray::new();
-#[btf_map(name = "clock")]
-static CLOCK: PerCpuArray<Clock, 1> = PerCpuArray::new();
 #[btf_map(name = "usage")]
 pub(crate) static USAGE: Array<u32, { limits::ENDPOINTS }> = Array::new();
 #[btf_map(name = "counters")]
@@ -179,19 +167,21 @@ pub(crate) fn count(reason: u32, bytes: u64) {
 
 /// The tick, read at most once in a jiffy: reading a clock is a call, and costs half a lookup.
 #[inline(always)]
-pub(crate) fn tick(jiffies: u64, read: impl FnOnce() -> u32) -> u32 {
-    let Some(clock) = CLOCK.get_ptr_mut(0) else {
-        return read();
-    };
-    // SAFETY: a per-CPU slot that is always there; what interrupts in between writes the same.
-    unsafe {
-        if (*clock).jiffies != jiffies {
-            (*clock).tick = u64::from(read());
-            (*clock).jiffies = jiffies;
-        }
-        (*clock).tick as u32
+pub(crate) fn tick(jiffies: u32, read: impl FnOnce() -> u32) -> u32 {
+    // SAFETY: loads and stores of one word; all CPUs write the same in a jiffy.
+    let last = unsafe { core::ptr::read_volatile(&raw const CLOCK) };
+    if (last >> 32) as u32 == jiffies {
+        return last as u32;
     }
+    let tick = read();
+    let now = u64::from(jiffies) << 32 | u64::from(tick);
+    // SAFETY: as above.
+    unsafe { core::ptr::write_volatile(&raw mut CLOCK, now) };
+    tick
 }
+
+/// The tick and, above it, the jiffy in which it was read: the clock moves no faster.
+static mut CLOCK: u64 = 0;
 
 /// True when the frontend's ranges hold the client.
 #[inline(always)]

@@ -219,9 +219,9 @@ fn repeat<T: Turn<Kernel>>(turns: u32, body: &mut T) {
 }
 
 #[inline(always)]
-fn jiffies() -> u64 {
+fn jiffies() -> u32 {
     // SAFETY: the helper takes nothing and touches nothing.
-    unsafe { bpf_jiffies64() }
+    unsafe { bpf_jiffies64() as u32 }
 }
 
 #[inline(always)]

@@ -103,7 +103,7 @@ pub const MAPS: &[MapShape] = &[
 ];
 
 /// Maps of the object that are a program's own affair and are not shared.
-pub(super) const PRIVATE: &[&str] = &["draft", "clock", ".rodata", ".bss", ".data"];
+pub(super) const PRIVATE: &[&str] = &["draft", ".rodata", ".bss", ".data"];
 
 /// A pinned map that did not fit and was made anew.
 #[derive(Clone, Debug, Eq, PartialEq)]
