@@ -45,6 +45,12 @@ pub const fn update_full(field: u16, delta: u16) -> u16 {
     !fold((!field) as u32 + delta as u32)
 }
 
+/// The same after two changes.
+#[inline(always)]
+pub const fn update_twice(field: u16, one: u16, other: u16) -> u16 {
+    !fold((!field) as u32 + one as u32 + other as u32)
+}
+
 /// New value of a partial checksum field after a change of addresses. Ports and payload are
 /// not part of it: the device adds them later.
 #[inline(always)]
@@ -84,12 +90,15 @@ mod tests {
             new in any::<[u16; 2]>(),
         ) {
             let field = !slow_sum(&words);
+            let old = [words[0], words[1]];
             let change = delta(
                 u32::from(words[0]) + u32::from(words[1]),
                 u32::from(new[0]) + u32::from(new[1]),
             );
             words[..2].copy_from_slice(&new);
             prop_assert!(same(update_full(field, change), !slow_sum(&words)));
+            let [a, b] = [0, 1].map(|at| delta(u32::from(old[at]), u32::from(new[at])));
+            prop_assert_eq!(update_twice(field, a, b), update_full(field, change));
         }
 
         #[test]

@@ -44,6 +44,17 @@ pub trait Family {
     /// Protocol number of its control messages.
     const ICMP: u8;
 
+    /// The destination. None when the frame ends before the header's fixed part.
+    fn destination<B: Bytes>(frame: &B) -> Option<Self::Addr>;
+
+    /// The header as it is where there are no options, unjudged; all offsets are constants. None
+    /// when the frame ends before its end.
+    fn fixed<B: Bytes>(frame: &B) -> Option<Network<Self::Addr>>;
+
+    /// The same, judged: none unless the header is sound and has no options, and the packet is no
+    /// fragment and lies in the frame's first piece.
+    fn plain<B: Bytes>(frame: &B) -> Option<Network<Self::Addr>>;
+
     /// Parses the network header. None when the frame ends before the addresses.
     fn parse<B: Bytes>(frame: &B) -> Option<Network<Self::Addr>>;
 
@@ -136,6 +147,39 @@ impl Family for V4Family {
     }
 
     #[inline(always)]
+    fn destination<B: Bytes>(frame: &B) -> Option<V4> {
+        Some(frame.read::<Ipv4>(eth::LEN)?.dst)
+    }
+
+    #[inline(always)]
+    fn fixed<B: Bytes>(frame: &B) -> Option<Network<V4>> {
+        let header = frame.read::<Ipv4>(eth::LEN)?;
+        let total_len = usize::from(header.total_len.get());
+        Some(Network {
+            src: header.src,
+            dst: header.dst,
+            protocol: header.protocol,
+            ttl: header.ttl,
+            tos: header.tos,
+            transport: eth::LEN + ipv4::MIN_LEN,
+            payload_len: total_len.wrapping_sub(ipv4::MIN_LEN),
+            checksum: header.checksum,
+            fault: None,
+        })
+    }
+
+    #[inline(always)]
+    fn plain<B: Bytes>(frame: &B) -> Option<Network<V4>> {
+        let header = frame.read::<Ipv4>(eth::LEN)?;
+        let total_len = usize::from(header.total_len.get());
+        let plain = header.version_ihl == ipv4::PLAIN
+            && total_len >= ipv4::MIN_LEN
+            && eth::LEN + total_len <= frame.at_hand()
+            && !header.is_fragment();
+        if plain { Self::fixed(frame) } else { None }
+    }
+
+    #[inline(always)]
     fn parse<B: Bytes>(frame: &B) -> Option<Network<V4>> {
         let header = frame.read::<Ipv4>(eth::LEN)?;
         let header_len = header.header_len();
@@ -177,16 +221,20 @@ impl Family for V4Family {
             Hop::Counted => old.ttl.wrapping_sub(1),
             Hop::First => TTL,
         };
-        let delta = if hop == Hop::Left {
-            address_delta
-        } else {
-            let before = u16::from_ne_bytes([old.ttl, old.protocol]);
-            let after = u16::from_ne_bytes([ttl, old.protocol]);
-            frame.write(eth::LEN + ipv4::TTL_OFFSET, ttl)?;
-            let change = checksum::delta(u32::from(before), u32::from(after));
-            checksum::add(address_delta, change)
+        let change = match hop {
+            Hop::Left => 0,
+            // One less in the first byte of its word, whatever stands there.
+            Hop::Counted => !u16::from_ne_bytes([1, 0]),
+            Hop::First => {
+                let before = u16::from_ne_bytes([old.ttl, old.protocol]);
+                let after = u16::from_ne_bytes([ttl, old.protocol]);
+                checksum::delta(u32::from(before), u32::from(after))
+            }
         };
-        let field = checksum::update_full(old.checksum.word(), delta);
+        if hop != Hop::Left {
+            frame.write(eth::LEN + ipv4::TTL_OFFSET, ttl)?;
+        }
+        let field = checksum::update_twice(old.checksum.word(), address_delta, change);
         frame.write(eth::LEN + ipv4::CHECKSUM_OFFSET, Be16::from_word(field))?;
         frame.write(eth::LEN + ipv4::SRC_OFFSET, [src, dst])
     }

@@ -19,6 +19,11 @@ pub trait Bytes {
         len <= self.len()
     }
 
+    /// Bytes from the start that can be read: the first piece.
+    fn at_hand(&self) -> usize {
+        self.len()
+    }
+
     /// A value at `offset`; none past the end.
     fn read<T: Plain>(&self, offset: usize) -> Option<T>;
 

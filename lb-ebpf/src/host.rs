@@ -18,15 +18,21 @@ pub use world::{HostWorld, Redirect};
 
 use crate::egress::Trouble;
 use crate::family::V4Family;
-use crate::pipeline::{self, Step};
+use crate::pipeline::{self, Rest, Step};
 use crate::place::{self, Place};
 use crate::refuse::Why;
 use crate::{answer, connect, egress, failover, refuse};
 
 /// What `sluice_xdp` does with a frame, but for counting it.
 pub fn run_ingress(frame: &mut HostFrame, world: &HostWorld) -> Reason {
-    if let Some(reason) = pipeline::established(frame, world) {
-        return reason;
+    match pipeline::at_once(frame, world) {
+        Ok(reason) => return reason,
+        Err(Rest::Closer) => {
+            if let Some(reason) = pipeline::established(frame, world) {
+                return reason;
+            }
+        }
+        Err(Rest::Unknown) => {}
     }
     let decision = pipeline::first_contact(frame, world);
     match decision.step {

@@ -29,6 +29,7 @@ pub mod frame;
 pub mod health;
 #[cfg(not(target_arch = "bpf"))]
 pub mod host;
+pub mod hot;
 pub mod nat;
 pub mod packet;
 pub mod pipeline;

@@ -1,12 +1,14 @@
 //! The packet's way through XDP, on one screen.
 //!
-//! [`established`] is the hot path and knows flows only; what it cannot decide goes to
-//! [`first_contact`], a function (and a stack frame) of its own in the kernel. Every stage
+//! [`at_once`] is the hot path: packets that are not ours, and plain packets of known flows. What
+//! it leaves goes to [`established`], which knows every packet of every flow, and what that cannot
+//! decide to [`first_contact`], each a function (and a stack frame) of its own in the kernel. Every stage
 //! returns a [`Reason`]: as an error it ends the packet's way there, and its outcome says what
 //! becomes of it. A packet that is not ours must leave untouched, one that is must never leave
 //! half edited, and nothing may be sent back to where it came from twice.
 
 use lb_common::abi::{STATE_GONE, verdict};
+use lb_common::wire::Be16;
 use lb_common::wire::eth::{self, Ethernet};
 use lb_common::{Reason, V4};
 
@@ -17,10 +19,34 @@ use crate::frame::Frame;
 use crate::packet::Packet;
 use crate::refuse::{self, Why};
 use crate::world::{Entry, Slot, World};
-use crate::{answer, arp, closed, connect, flow, promote};
+use crate::{answer, arp, closed, connect, flow, hot, promote};
 
-/// The hot path: packets that are not ours, and packets of established flows. None for all
-/// that wants a decision.
+/// What the hot path leaves to do. It has not touched the packet then.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub enum Rest {
+    /// It may belong to a flow, and wants a closer look: [`established`].
+    Closer,
+    /// No flow knows it: [`first_contact`].
+    Unknown,
+}
+
+/// The hot path.
+#[inline(always)]
+pub fn at_once<F: Frame, W: World<Addr = V4>>(frame: &mut F, world: &W) -> Result<Reason, Rest> {
+    let Some(ethertype) = frame.read::<Be16>(eth::ETHERTYPE_OFFSET) else {
+        return Ok(Reason::TooShort);
+    };
+    if ethertype.word() == eth::IPV4.word() {
+        hot::packet::<F, V4Family, W>(frame, world)
+    } else if ethertype.word() == eth::ARP.word() {
+        Err(Rest::Unknown)
+    } else {
+        Ok(Reason::OtherProtocol)
+    }
+}
+
+/// Packets of established flows, whatever they are. None for all that wants a decision.
 #[inline(always)]
 pub fn established<F: Frame, W: World<Addr = V4>>(frame: &mut F, world: &W) -> Option<Reason> {
     let Some(ethernet) = frame.read::<Ethernet>(0) else {

@@ -1,6 +1,7 @@
 //! Sends an edited frame: hardware addresses, then out of the same or another interface.
 
 use lb_common::abi::Link;
+use lb_common::wire::eth;
 use lb_common::{Mac, Reason};
 
 use crate::frame::Frame;
@@ -35,8 +36,12 @@ pub fn send<F: Frame, W: World>(
     hop: Hop,
     names: Names,
 ) -> Result<Reason, Reason> {
+    let ((next, next_end), (own, own_end)) = (hop.next.pieces(), hop.own.pieces());
     frame
-        .write(0, [hop.next, hop.own])
+        .write(0, next)
+        .and_then(|()| frame.write(4, next_end))
+        .and_then(|()| frame.write(eth::SRC_OFFSET, own))
+        .and_then(|()| frame.write(eth::SRC_OFFSET + 4, own_end))
         .ok_or(Reason::HalfEdited)?;
     if hop.ifindex == link.ifindex {
         return Ok(names.transmit);

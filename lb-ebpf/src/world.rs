@@ -17,6 +17,9 @@ pub trait Slot<T: Copy> {
     /// A copy; only the fields that are used are loaded.
     fn read(&self) -> T;
 
+    /// Looks at it in place.
+    fn get<R>(&self, look: impl FnOnce(&T) -> R) -> R;
+
     /// Changes it in place. Only plain counters and stamps are changed so: another CPU may do
     /// the same at the same time, and the last one wins.
     fn update<R>(&self, change: impl FnOnce(&mut T) -> R) -> R;
@@ -75,11 +78,28 @@ pub trait Entry<K, V: Copy> {
 pub trait World: Sized {
     /// Addresses of the family.
     type Addr: Address;
+    /// Endpoint slots.
+    type EndpointSlot: Slot<Endpoint<Self::Addr>>;
     /// Health slots.
     type HealthSlot: Slot<Health>;
 
     /// The link the packet is on.
     fn link(&self) -> Link;
+    /// Its index: of the link, the hot path reads no more than it needs.
+    #[inline(always)]
+    fn link_index(&self) -> u32 {
+        self.link().ifindex
+    }
+    /// Its hardware address.
+    #[inline(always)]
+    fn link_mac(&self) -> Mac {
+        self.link().mac
+    }
+    /// Its flags.
+    #[inline(always)]
+    fn link_flags(&self) -> u8 {
+        self.link().flags
+    }
     /// The settings.
     fn config(&self) -> Config<Self::Addr>;
 
@@ -98,8 +118,13 @@ pub trait World: Sized {
     fn vip(&self, address: Self::Addr) -> Option<Vip>;
     /// The frontend's entry.
     fn frontend(&self, key: &FrontendKey<Self::Addr>) -> Option<Frontend>;
-    /// An endpoint by id; an unused entry for an id out of range.
-    fn endpoint(&self, id: u32) -> Option<Endpoint<Self::Addr>>;
+    /// An endpoint by id, in place; none for an id out of range.
+    fn endpoint_slot(&self, id: u32) -> Option<Self::EndpointSlot>;
+    /// An endpoint by id.
+    #[inline(always)]
+    fn endpoint(&self, id: u32) -> Option<Endpoint<Self::Addr>> {
+        self.endpoint_slot(id).map(|slot| slot.read())
+    }
     /// What the data plane itself knows of an endpoint.
     fn health(&self, id: u32) -> Option<Self::HealthSlot>;
     /// One word of the selection array; 0 out of range.

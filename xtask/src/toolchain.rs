@@ -199,6 +199,7 @@ fn rustflags() -> String {
     [
         "-Cdebuginfo=2",
         "-Clink-arg=--btf",
+        "-Ctarget-cpu=v3",
         &format!("--cfg=bpf_target_arch=\"{arch}\""),
     ]
     .join("\u{1f}")

@@ -21,7 +21,9 @@ pub struct FlowKey<A> {
     /// 6 or 17.
     pub protocol: u8,
     /// Zero.
-    pub zero: [u8; 3],
+    pub zero: u8,
+    /// Zero. Not one array of three bytes: the compiler would call a function to clear it.
+    pub zeros: u16,
 }
 
 impl<A: Copy> FlowKey<A> {
@@ -33,7 +35,8 @@ impl<A: Copy> FlowKey<A> {
             dst,
             ports,
             protocol,
-            zero: [0; 3],
+            zero: 0,
+            zeros: 0,
         }
     }
 }
@@ -189,7 +192,7 @@ pub struct Answered {
 }
 
 plain! {
-    FlowKey<V4> = 16: V4, V4, Ports, u8, [u8; 3];
+    FlowKey<V4> = 16: V4, V4, Ports, u8, u8, u16;
     Flow<V4> = 48: V4, V4, Ports, u16, u16, u32, u32, u32, u32, Be32, u32, Mac, u8, u8;
     Reverse<V4> = 12: V4, Ports, u32;
     Handshake<V4> = 96: V4, V4, Ports, Be32, Be32, u32, u32, u32, u32, [u32; 2], Mac, Be16, u8, u8,

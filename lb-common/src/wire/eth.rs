@@ -5,6 +5,10 @@ use crate::plain;
 
 /// Length of the header; where the network header starts.
 pub const LEN: usize = 14;
+/// Offset of the source.
+pub const SRC_OFFSET: usize = 6;
+/// Offset of the EtherType.
+pub const ETHERTYPE_OFFSET: usize = 12;
 /// EtherType of IPv4.
 pub const IPV4: Be16 = Be16::new(0x0800);
 /// EtherType of ARP.

@@ -5,6 +5,8 @@ use crate::{V4, plain};
 
 /// Length of a header without options.
 pub const MIN_LEN: usize = 20;
+/// Version 4, header without options.
+pub const PLAIN: u8 = 0x45;
 /// Protocol number of ICMP.
 pub const ICMP: u8 = 1;
 /// Protocol number of TCP.

@@ -77,6 +77,16 @@ impl Mac {
     /// ff:ff:ff:ff:ff:ff
     pub const BROADCAST: Self = Self([0xff; 6]);
 
+    /// Its bytes in two native integers: copied as bytes, an address takes a detour by the stack.
+    #[inline(always)]
+    pub const fn pieces(&self) -> (u32, u16) {
+        let bytes = self.0;
+        (
+            u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+            u16::from_ne_bytes([bytes[4], bytes[5]]),
+        )
+    }
+
     /// True for group addresses (broadcast and multicast).
     #[inline(always)]
     pub const fn is_group(self) -> bool {

@@ -85,6 +85,10 @@ impl<V: Copy> Slot<V> for HostSlot<V> {
         self.0.get()
     }
 
+    fn get<R>(&self, look: impl FnOnce(&V) -> R) -> R {
+        look(&self.0.get())
+    }
+
     fn update<R>(&self, change: impl FnOnce(&mut V) -> R) -> R {
         let mut value = self.0.get();
         let result = change(&mut value);

@@ -146,6 +146,7 @@ const DIRTY_HANDSHAKE: Handshake<V4> = Handshake {
 
 impl World for HostWorld {
     type Addr = V4;
+    type EndpointSlot = HostSlot<Endpoint<V4>>;
     type HealthSlot = HostSlot<Health>;
 
     fn link(&self) -> Link {
@@ -184,17 +185,14 @@ impl World for HostWorld {
         self.frontends.borrow().get(key).copied()
     }
 
-    fn endpoint(&self, id: u32) -> Option<Endpoint<V4>> {
+    fn endpoint_slot(&self, id: u32) -> Option<HostSlot<Endpoint<V4>>> {
         if id as usize >= limits::ENDPOINTS {
             return None;
         }
-        Some(
-            self.endpoints
-                .borrow()
-                .get(&id)
-                .copied()
-                .unwrap_or_default(),
-        )
+        let endpoints = self.endpoints.borrow();
+        Some(HostSlot::alone(
+            endpoints.get(&id).copied().unwrap_or_default(),
+        ))
     }
 
     fn health(&self, id: u32) -> Option<HostSlot<Health>> {

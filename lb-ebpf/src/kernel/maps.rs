@@ -88,6 +88,12 @@ impl<T: Copy> Slot<T> for MapSlot<T> {
     }
 
     #[inline(always)]
+    fn get<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        // SAFETY: as in `read`; the reference does not leave the closure.
+        look(unsafe { &*self.0 })
+    }
+
+    #[inline(always)]
     fn update<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: as in `read`; the reference does not leave the closure, and other CPUs write
         // plain integers only.
@@ -152,16 +158,34 @@ pub(crate) fn slot<T: Copy, const N: usize, const F: usize>(
 
 /// Adds one packet to a reason's counter on this CPU.
 #[inline(always)]
-pub(crate) fn count(reason: Reason, bytes: u32) {
-    if let Some(counter) = COUNTERS.get_ptr_mut(reason as u32) {
+pub(crate) fn count(reason: u32, bytes: u64) {
+    if let Some(counter) = COUNTERS.get_ptr_mut(reason) {
         // SAFETY: a per-CPU slot, and programs of one kind do not nest on a CPU; the egress
         // program may interrupt none of its own kind either.
         unsafe {
             (*counter).packets += 1;
-            (*counter).bytes += u64::from(bytes);
+            (*counter).bytes += bytes;
         }
     }
 }
+
+/// The tick, read at most once in a jiffy: reading a clock is a call, and costs half a lookup.
+#[inline(always)]
+pub(crate) fn tick(jiffies: u32, read: impl FnOnce() -> u32) -> u32 {
+    // SAFETY: loads and stores of one word; all CPUs write the same in a jiffy.
+    let last = unsafe { core::ptr::read_volatile(&raw const CLOCK) };
+    if (last >> 32) as u32 == jiffies {
+        return last as u32;
+    }
+    let tick = read();
+    let now = u64::from(jiffies) << 32 | u64::from(tick);
+    // SAFETY: as above.
+    unsafe { core::ptr::write_volatile(&raw mut CLOCK, now) };
+    tick
+}
+
+/// The tick and, above it, the jiffy in which it was read: the clock moves no faster.
+static mut CLOCK: u64 = 0;
 
 /// True when the frontend's ranges hold the client.
 #[inline(always)]

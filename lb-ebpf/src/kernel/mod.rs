@@ -28,7 +28,7 @@ use lb_ebpf::egress::{Cause, Trouble};
 use lb_ebpf::family::V4Family;
 use lb_ebpf::frame::Bytes as _;
 use lb_ebpf::health::Failure;
-use lb_ebpf::pipeline::Step;
+use lb_ebpf::pipeline::{Rest, Step};
 use lb_ebpf::place::{self, Place, Terms};
 use lb_ebpf::refuse::Why;
 use lb_ebpf::{answer, connect, egress, failover, health, pipeline, refuse};
@@ -45,53 +45,104 @@ static LINK: Global<Link> = Global::new(Link {
     zero: 0,
 });
 
+/// Word `index` of the link. A loader's constant has to be read as it stands, and all of it, byte
+/// by byte, takes long.
+#[inline(always)]
+fn link_word(index: usize) -> u32 {
+    const WORDS: usize = size_of::<Link>() / 4;
+    let words = (&raw const LINK).cast::<[u32; WORDS]>();
+    // SAFETY: a link is so many aligned words, `index` is masked to them, and it is never written.
+    unsafe { core::ptr::read_volatile(words.cast::<u32>().add(index % WORDS)) }
+}
+
+#[inline(always)]
+fn link_mac() -> Mac {
+    let ([a, b, c, d], [e, f, ..]) = (link_word(1).to_ne_bytes(), link_word(2).to_ne_bytes());
+    Mac([a, b, c, d, e, f])
+}
+
+#[inline(always)]
+fn link() -> Link {
+    let [_, _, flags, zero] = link_word(2).to_ne_bytes();
+    Link {
+        ifindex: link_word(0),
+        mac: link_mac(),
+        flags,
+        zero,
+    }
+}
+
 /// Ingress, for drivers whose frames are one piece. On veth its presence makes the kernel switch
 /// segmentation offload off at the peer, so that what we send on fits the link.
 #[xdp]
 fn sluice_xdp(ctx: XdpContext) -> u32 {
-    ingress(&ctx, XdpFrame::new(&ctx).first_piece())
+    let mut frame = XdpFrame::new(&ctx);
+    let bytes = frame.at_hand();
+    ingress(&ctx, &mut frame, bytes)
 }
 
 /// Ingress, for drivers that hand over jumbo frames in several pieces.
 #[xdp(frags)]
 fn sluice_xdp_frags(ctx: XdpContext) -> u32 {
-    ingress(&ctx, XdpFrame::new(&ctx).len() as u32)
+    let mut frame = XdpFrame::new(&ctx);
+    let bytes = frame.len();
+    ingress(&ctx, &mut frame, bytes)
 }
 
-/// The hot path first; each further step is a function of its own, for the kernel's stack is 512
-/// bytes over all frames of a call chain.
+/// The hot path, in one piece: on many machines a return costs as much as a lookup.
 #[inline(always)]
-fn ingress(ctx: &XdpContext, bytes: u32) -> u32 {
-    let mut reason = established(ctx);
-    if reason == UNDECIDED {
-        let decision = first_contact(ctx);
-        reason = match decision as u8 {
-            DONE => (decision >> 32) as u32,
-            FORWARD => established(ctx),
-            SETTLE => settle_and_open(ctx, (decision >> 32) as u32),
-            RESETTLE => resettle(ctx, (decision >> 32) as u32),
-            DELIVER => deliver(ctx),
-            _ => refuse(ctx, (decision >> 32) as u32),
-        };
-    }
-    let reason = Reason::from_u32(reason);
-    maps::count(reason, bytes);
-    match reason.outcome() {
+fn ingress(ctx: &XdpContext, frame: &mut XdpFrame<'_>, bytes: usize) -> u32 {
+    let verdict = match pipeline::at_once(frame, &Kernel) {
+        Ok(reason) => verdict(reason),
+        Err(rest) => further(ctx, rest as u32),
+    };
+    maps::count(verdict & 0xff, bytes as u64);
+    verdict >> 8
+}
+
+/// A reason, and above it XDP's action. For a reason that is a constant, both are.
+#[inline(always)]
+const fn verdict(reason: Reason) -> u32 {
+    let action = match reason.outcome() {
         Outcome::Pass => xdp_action::XDP_PASS,
         Outcome::Transmit => xdp_action::XDP_TX,
         Outcome::Redirect => xdp_action::XDP_REDIRECT,
         Outcome::Drop => xdp_action::XDP_DROP,
-    }
+    };
+    action << 8 | reason as u32
 }
 
 // Functions of their own pass plain integers: BTF has no word for an enum with data. A decision
 // is its kind in the lowest byte and what it carries above.
+const CLOSER: u32 = Rest::Closer as u32;
 const UNDECIDED: u32 = u32::MAX;
 const DONE: u8 = Step::Done as u8;
 const FORWARD: u8 = Step::Forward as u8;
 const SETTLE: u8 = Step::Settle as u8;
 const RESETTLE: u8 = Step::Resettle as u8;
 const DELIVER: u8 = Step::Deliver as u8;
+
+/// The verdict on what the hot path leaves. Each step is a function of its own, for the kernel's stack is 512
+/// bytes over all frames of a call chain.
+#[inline(never)]
+fn further(ctx: &XdpContext, rest: u32) -> u32 {
+    if rest == CLOSER {
+        let reason = established(ctx);
+        if reason != UNDECIDED {
+            return verdict(Reason::from_u32(reason));
+        }
+    }
+    let decision = first_contact(ctx);
+    let reason = match decision as u8 {
+        DONE => (decision >> 32) as u32,
+        FORWARD => established(ctx),
+        SETTLE => settle_and_open(ctx, (decision >> 32) as u32),
+        RESETTLE => resettle(ctx, (decision >> 32) as u32),
+        DELIVER => deliver(ctx),
+        _ => refuse(ctx, (decision >> 32) as u32),
+    };
+    verdict(Reason::from_u32(reason))
+}
 
 #[inline(never)]
 fn established(ctx: &XdpContext) -> u32 {
@@ -194,7 +245,7 @@ fn sluice_egress(ctx: TcContext) -> i32 {
         reason = reply_in_trouble(&ctx);
     }
     let reason = Reason::from_u32(reason);
-    maps::count(reason, bytes);
+    maps::count(reason as u32, bytes.into());
     match reason.outcome() {
         // "Unspecified" lets the next program of the chain decide too.
         Outcome::Pass | Outcome::Transmit => TC_ACT_UNSPEC,

@@ -4,7 +4,8 @@ use core::ffi::c_void;
 
 use aya_ebpf::bindings::BPF_F_INGRESS;
 use aya_ebpf::helpers::generated::{
-    bpf_get_prandom_u32, bpf_ktime_get_boot_ns, bpf_ktime_get_coarse_ns, bpf_loop, bpf_redirect,
+    bpf_get_prandom_u32, bpf_jiffies64, bpf_ktime_get_boot_ns, bpf_ktime_get_coarse_ns, bpf_loop,
+    bpf_redirect,
 };
 use lb_common::abi::{
     Affinity, AffinityKey, Answered, Config, Conflict, Endpoint, Flow, FlowKey, Frontend,
@@ -15,7 +16,6 @@ use lb_ebpf::health::Failure;
 use lb_ebpf::place::{Offer, Terms};
 use lb_ebpf::world::{Draft, Entry, Slot, Turn, World};
 
-use super::LINK;
 use super::maps::{self, MapSlot, Table, slot};
 
 /// The kernel.
@@ -23,11 +23,27 @@ pub(crate) struct Kernel;
 
 impl World for Kernel {
     type Addr = V4;
+    type EndpointSlot = MapSlot<Endpoint<V4>>;
     type HealthSlot = MapSlot<Health>;
 
     #[inline(always)]
     fn link(&self) -> Link {
-        LINK.load()
+        super::link()
+    }
+
+    #[inline(always)]
+    fn link_index(&self) -> u32 {
+        super::link_word(0)
+    }
+
+    #[inline(always)]
+    fn link_mac(&self) -> Mac {
+        super::link_mac()
+    }
+
+    #[inline(always)]
+    fn link_flags(&self) -> u8 {
+        super::link_word(2).to_ne_bytes()[2]
     }
 
     #[inline(always)]
@@ -37,7 +53,7 @@ impl World for Kernel {
 
     #[inline(always)]
     fn tick(&self) -> u32 {
-        (coarse_ns() >> limits::TICK_SHIFT) as u32
+        maps::tick(jiffies(), || (coarse_ns() >> limits::TICK_SHIFT) as u32)
     }
 
     #[inline(always)]
@@ -75,8 +91,8 @@ impl World for Kernel {
     }
 
     #[inline(always)]
-    fn endpoint(&self, id: u32) -> Option<Endpoint<V4>> {
-        slot(&maps::ENDPOINTS, id).map(|slot| slot.read())
+    fn endpoint_slot(&self, id: u32) -> Option<MapSlot<Endpoint<V4>>> {
+        slot(&maps::ENDPOINTS, id)
     }
 
     #[inline(always)]
@@ -181,7 +197,7 @@ impl World for Kernel {
     #[inline(always)]
     fn reinject(&self) {
         // SAFETY: the helper only notes the interface for when the program ends.
-        unsafe { bpf_redirect(LINK.load().ifindex, u64::from(BPF_F_INGRESS)) };
+        unsafe { bpf_redirect(super::link().ifindex, u64::from(BPF_F_INGRESS)) };
     }
 
     #[inline(always)]
@@ -199,6 +215,12 @@ fn repeat<T: Turn<Kernel>>(turns: u32, body: &mut T) {
     let (step, data) = (one::<T> as *mut c_void, core::ptr::from_mut(body).cast());
     // SAFETY: the step takes what the helper passes: the turn's number and this pointer.
     unsafe { bpf_loop(turns, step, data, 0) };
+}
+
+#[inline(always)]
+fn jiffies() -> u32 {
+    // SAFETY: the helper takes nothing and touches nothing.
+    unsafe { bpf_jiffies64() as u32 }
 }
 
 #[inline(always)]

@@ -31,12 +31,6 @@ impl<'a> XdpFrame<'a> {
         Self { ctx, start, end }
     }
 
-    /// Length of its first piece, which nearly always is all of it.
-    #[inline(always)]
-    pub(crate) fn first_piece(&self) -> u32 {
-        (self.end - self.start) as u32
-    }
-
     #[inline(always)]
     fn pointer<T>(&self, offset: usize) -> Option<*mut T> {
         let pointer = self.start + offset;
@@ -72,6 +66,11 @@ impl Bytes for XdpFrame<'_> {
     fn holds(&self, len: usize) -> bool {
         // Nearly always the first piece is all: the helper is asked about the others only.
         len <= self.end - self.start || len <= self.len()
+    }
+
+    #[inline(always)]
+    fn at_hand(&self) -> usize {
+        self.end - self.start
     }
 
     #[inline(always)]

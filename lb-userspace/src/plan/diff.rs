@@ -94,7 +94,7 @@ impl Planner {
                     if endpoint.state == State::Active {
                         members.push((Identity::new(SocketAddr::V4(*address)), slot.id));
                     }
-                    let value = endpoint_value(&slot, *address, endpoint, target);
+                    let value = endpoint_value(&slot, *address, *endpoint, target);
                     self.put_endpoint(slot.id, value, plan, &mut down);
                 }
                 Err(error) => {

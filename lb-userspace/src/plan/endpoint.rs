@@ -103,7 +103,7 @@ impl Planner {
 pub(super) fn endpoint_value(
     slot: &Slot,
     address: SocketAddrV4,
-    endpoint: &WantedEndpoint,
+    endpoint: WantedEndpoint,
     target: &Target<'_>,
 ) -> abi::Endpoint<V4> {
     let mut value = abi::Endpoint {

@@ -7,7 +7,7 @@
 
 use std::net::Ipv4Addr;
 
-use etherparse::PacketBuilder;
+use etherparse::{PacketBuilder, PacketBuilderStep};
 use lb_common::V4;
 use lb_common::abi::{Flow, FlowKey};
 use lb_common::wire::l4::Ports;
@@ -79,7 +79,7 @@ struct Way {
 
 impl Way {
     fn reset(&self, seq: u32) -> Vec<u8> {
-        self.write(seq, |packet| packet.rst())
+        self.write(seq, PacketBuilderStep::rst)
     }
 
     fn segment(&self, seq: u32, ack: u32) -> Vec<u8> {

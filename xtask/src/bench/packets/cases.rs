@@ -53,10 +53,15 @@ enum Becomes {
 }
 
 impl Case {
+    /// Whether it is over soon, for it needs no warm cache.
+    pub(super) fn is_short(&self) -> bool {
+        self.packets == Packets::Same
+    }
+
     /// Runs of one measurement, and before it, to warm up.
     pub(super) const fn times(&self) -> (u32, u32) {
         match self.packets {
-            Packets::Same => (200_000, 2_000),
+            Packets::Same => (20_000, 1_000),
             // Three runs for two sources: most entries have been used when it counts.
             Packets::Random => (100_000, 100_000),
             // With room left in a handshake map of 64k, and in the floor's table of a million

@@ -48,6 +48,10 @@ pub(super) fn measure(rounds: u32, link: LinkKind) -> Result<Vec<Row>> {
     })
 }
 
+/// Turns that short cases have in a round: what disturbs a few milliseconds then disturbs a few
+/// figures of many.
+const SHORT_TURNS: usize = 10;
+
 struct Bench {
     product: Product,
     harness: Harness,
@@ -72,8 +76,10 @@ impl Bench {
             "packets: {rounds} rounds of {} cases",
             cases.len()
         ));
+        let (short, long): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.is_short());
         for _ in 0..rounds {
-            for case in &cases {
+            let turns = std::iter::repeat_n(&short, SHORT_TURNS).flatten();
+            for case in turns.chain(&long) {
                 if run::interrupted() {
                     bail!("interrupted");
                 }
