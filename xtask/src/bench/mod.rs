@@ -6,6 +6,11 @@
 //! target is said, and is an error only with `--check`; a case that did not do what it is
 //! measured for is an error always.
 
+#![allow(
+    clippy::cast_precision_loss,
+    reason = "figures for people, far below 2^52"
+)]
+
 mod memory;
 mod packets;
 pub(crate) mod rollout;

@@ -90,10 +90,10 @@ impl fmt::Display for Table {
         let widths = [width(0), width(1), width(2), width(3)];
         for line in std::iter::once(&head).chain(&lines) {
             let [what, measured, target, reached, detail] = line;
-            let [a, b, c, d] = widths;
+            let [first, second, third, fourth] = widths;
             writeln!(
                 f,
-                "{what:<a$}  {measured:>b$}  {target:>c$}  {reached:<d$}  {detail}"
+                "{what:<first$}  {measured:>second$}  {target:>third$}  {reached:<fourth$}  {detail}"
             )?;
         }
         let with_target = self.0.iter().filter(|row| row.target.is_some()).count();

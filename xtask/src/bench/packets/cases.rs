@@ -113,6 +113,9 @@ impl Case {
 
 /// All cases, in the order of a round.
 pub(super) fn all() -> Vec<Case> {
+    use Becomes as To;
+    use Handshakes::{Empty, Full};
+
     use Packets::{Fresh, Random, Same};
     let floor = |name, program, packets, becomes| Case {
         name,
@@ -146,8 +149,6 @@ pub(super) fn all() -> Vec<Case> {
         scene::reply(),
         scene::not_ours(),
     );
-    use Becomes as To;
-    use Handshakes::{Empty, Full};
     vec![
         floor("tx", Program::Tx, Same, To::Sent),
         floor("f1", Program::F1, Same, To::Floor),

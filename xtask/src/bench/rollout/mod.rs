@@ -5,11 +5,6 @@
 //! what a balancer could have saved; what failed after it had been accepted by a dying process,
 //! and the direct run says how much of that such a process loses by itself.
 
-#![allow(
-    clippy::cast_precision_loss,
-    reason = "figures for people, far below 2^52"
-)]
-
 mod direct;
 mod picture;
 mod table;
