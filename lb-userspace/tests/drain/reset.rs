@@ -102,6 +102,46 @@ fn clients_of_a_server_behind_full_nat_are_reset_and_so_is_the_server() {
 
 #[test]
 #[ignore = "root"]
+fn clients_of_a_pod_that_died_with_its_namespace_are_reset_once_it_is_delisted() {
+    let Some(builder) = builder("clients_of_a_pod_that_died") else {
+        return;
+    };
+    let mut stage = Stage::new("reset-dead", builder.pods(2), &[]);
+    let clients = idle(&stage, "pod-0");
+    stage.kill_pod(0);
+    // While it is listed, nobody knows whether it comes back.
+    std::thread::sleep(Duration::from_millis(300));
+    take_out(&stage);
+    all_reset(clients, &stage);
+    let address = stage.lab.pod(0).addr();
+    stage.until("its flows are settled", SOON, |stage| {
+        stage.lives(address).is_empty()
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn a_killed_agent_goes_on_with_its_resets() {
+    let Some(builder) = builder("a_killed_agent_goes_on") else {
+        return;
+    };
+    let mut stage = Stage::new("reset-restart", builder.pods(2), &["--drain-timeout=3"]);
+    let clients = idle(&stage, "pod-0");
+    take_out(&stage);
+    let draining = |stage: &Stage| {
+        let lives = stage.lives(stage.lab.pod(0).addr());
+        lives.iter().any(|life| life.deadline.is_some())
+    };
+    stage.until("it drains", SOON, draining);
+    stage.agent.kill().expect("killed");
+    // The deadline passes while nobody looks.
+    std::thread::sleep(Duration::from_secs(4));
+    stage.agent.run().expect("ready again");
+    all_reset(clients, &stage);
+}
+
+#[test]
+#[ignore = "root"]
 fn a_pod_that_takes_over_an_address_inherits_no_connection() {
     let Some(builder) = builder("a_pod_that_takes_over_an_address") else {
         return;
