@@ -76,7 +76,7 @@ impl Planner {
         let down = endpoints.filter_map(|(key, address)| {
             let id = self.endpoint_id(key, address)?;
             let value = self.applied.endpoints.get(&id)?;
-            (value.state == State::Active as u8).then(|| MapOp::PutEndpoint {
+            (value.state == State::Active as u8).then_some(MapOp::PutEndpoint {
                 id,
                 value: abi::Endpoint {
                     state: State::Draining as u8,
