@@ -205,7 +205,9 @@ impl Agent {
         let effects = self.drains.observe(self.world.desired(), now);
         let changes = self.world.take_changes();
         let mut keys = changes.frontends;
-        keys.extend(self.follow(&effects));
+        let followed = self.follow(&effects);
+        let others = !followed.is_empty();
+        keys.extend(followed);
         let whole = changes.completed || !changes.vips.is_empty();
         let keys: Vec<_> = keys.into_iter().collect();
         self.round(
@@ -216,7 +218,9 @@ impl Agent {
             },
             now,
         );
-        self.watch_pods();
+        if others {
+            self.watch_pods();
+        }
         self.settings.write_allocations(self.world.allocations());
         self.metrics.observe_apply(boot_clock().saturating_sub(now));
     }

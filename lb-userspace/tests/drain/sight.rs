@@ -70,6 +70,52 @@ fn dies_unannounced(name: &str, links: PodLinks) {
     assert!(!slot.is_selected(), "it stays so");
 }
 
+/// More than the kernel's three questions take, and the agent's own next one.
+const CONFIRMED: Duration = Duration::from_secs(9);
+
+#[test]
+#[ignore = "root"]
+fn a_pod_that_died_while_no_agent_looked_is_found_out() {
+    let Some(builder) = builder("a_pod_that_died_while_no_agent_looked") else {
+        return;
+    };
+    let mut stage = Stage::new("sight-missed", builder.pods(2), &[]);
+    let slot = Slot::of(&stage, stage.lab.pod(0).addr());
+    stage.connect_to("pod-0");
+    stage.agent.kill().expect("killed");
+    stage.kill_pod(0);
+    stage.agent.run().expect("ready again");
+    let took = stage.until("nobody answers the probe", CONFIRMED, |_| {
+        !slot.is_selected()
+    });
+    eprintln!("found out after {took:?}");
+}
+
+#[test]
+#[ignore = "root"]
+fn a_pod_without_carrier_is_probed_and_comes_back() {
+    let Some(builder) = builder("a_pod_without_carrier") else {
+        return;
+    };
+    let stage = Stage::new("sight-carrier", builder.pods(2), &[]);
+    let pod = stage.lab.pod(0).netns();
+    let slot = Slot::of(&stage, stage.lab.pod(0).addr());
+    pod.run("ip", &["link", "set", lab::UPLINK, "down"])
+        .expect("down");
+    let took = stage.until("nobody answers the probe", CONFIRMED, |_| {
+        !slot.is_selected()
+    });
+    eprintln!("silent after {took:?}");
+    stage.until("why is shown", CONFIRMED, |stage| {
+        let shown = stage.agent.command(&["endpoints"]).expect("shows");
+        shown.contains("seen_gone")
+    });
+    pod.run("ip", &["link", "set", lab::UPLINK, "up"])
+        .expect("up");
+    let took = stage.until("it answers again", CONFIRMED, |_| slot.is_selected());
+    eprintln!("back after {took:?}");
+}
+
 #[test]
 #[ignore = "root"]
 fn a_pod_on_a_bridge_gets_nothing_new_once_its_link_is_gone() {
