@@ -25,7 +25,7 @@ pub const SOURCE_RANGES: usize = 65_536;
 /// Addresses somebody else has claimed.
 pub const CONFLICTS: usize = 256;
 /// Endpoints whose draining survives a restart of the agent.
-pub const DRAINS: usize = 8_192;
+pub const DRAINS: usize = 7_168;
 /// Bits of the destination bitmap.
 pub const BITMAP_BITS: u32 = 16;
 /// Candidates a connection may be offered to.

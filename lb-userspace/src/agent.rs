@@ -14,6 +14,7 @@ mod reset;
 mod settings;
 mod sight;
 mod snapshot;
+mod upkeep;
 mod uplink;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +36,7 @@ use crate::apply::{DrainBook, Executor, KernelStore, read_back, words};
 use crate::desired::Via;
 use crate::load::{Datapath, Options};
 use crate::model::World;
-use crate::netlink::{Event, Links, NextHops, Node, Pods, Watch, disable_send_redirects, links};
+use crate::netlink::{Event, Links, NextHops, Pods, Watch, disable_send_redirects, links};
 use crate::observe::metrics::Metrics;
 use crate::observe::pins::PinnedMaps;
 use crate::observe::state::{MapFill, StateSnapshot};
@@ -128,6 +129,7 @@ struct Agent {
     announcer: Announcer,
     conflicts: conflicts::Conflicts,
     fills: Vec<MapFill>,
+    usage: BTreeMap<u32, u32>,
     metrics: Arc<Metrics>,
     snapshots: watch::Sender<Arc<StateSnapshot>>,
     turned: Arc<AtomicU64>,
@@ -176,6 +178,7 @@ impl Agent {
             announcer: Announcer::default(),
             conflicts: conflicts::Conflicts::default(),
             fills: Vec::new(),
+            usage: BTreeMap::new(),
             metrics: Arc::new(Metrics::new(env!("CARGO_PKG_VERSION"), Arc::new(counters))),
             snapshots,
             turned: Arc::new(AtomicU64::new(boot_clock().as_secs())),
@@ -202,7 +205,9 @@ impl Agent {
         let effects = self.drains.observe(self.world.desired(), now);
         let changes = self.world.take_changes();
         let mut keys = changes.frontends;
-        keys.extend(self.follow(&effects));
+        let followed = self.follow(&effects);
+        let others = !followed.is_empty();
+        keys.extend(followed);
         let whole = changes.completed || !changes.vips.is_empty();
         let keys: Vec<_> = keys.into_iter().collect();
         self.round(
@@ -213,7 +218,9 @@ impl Agent {
             },
             now,
         );
-        self.watch_pods();
+        if others {
+            self.watch_pods();
+        }
         self.settings.write_allocations(self.world.allocations());
         self.metrics.observe_apply(boot_clock().saturating_sub(now));
     }
@@ -302,41 +309,6 @@ impl Agent {
         self.planner.applied().vips.keys().copied().collect()
     }
 
-    /// Sweeps the flows in the kernel, and gives back what no flow holds any more.
-    fn sweep(&mut self) {
-        let began = boot_clock();
-        let sweep = match self.datapath.sweep() {
-            Ok(sweep) => sweep,
-            Err(error) => {
-                tracing::warn!(%error, "the sweep of the flow table failed");
-                return;
-            }
-        };
-        let now = boot_clock();
-        match PinnedMaps::open(&self.settings.pin_dir) {
-            Ok(maps) => self.conflicts.look(&maps, now),
-            Err(error) => tracing::warn!(%error, "cannot open the pinned maps"),
-        }
-        let plan = self.planner.reclaim(&sweep.held(), began, now);
-        let mut store = KernelStore::new(&mut self.datapath.maps);
-        self.executor.run(&plan, &mut self.planner, &mut store, now);
-        self.forget_gone(now);
-        self.pods.probe_dead(&Node);
-    }
-
-    /// Counts how full the maps are.
-    fn count(&mut self) {
-        match PinnedMaps::open(&self.settings.pin_dir).and_then(|maps| maps.fills()) {
-            Ok(fills) => self.fills = fills,
-            Err(error) => tracing::warn!(%error, "cannot count the maps' entries"),
-        }
-        if let Err(error) = self.datapath.verify() {
-            tracing::error!(%error, "the data plane is not what was attached; attaching again");
-            self.attach();
-        }
-        self.snapshot_due = true;
-    }
-
     /// Brings the kernel in line with what is known now.
     fn round(&mut self, scope: Scope<'_>, now: Duration) {
         self.snapshot_due = true;
@@ -391,6 +363,8 @@ impl Agent {
             executor: &self.executor,
             uplinks: &self.uplinks,
             fills: &self.fills,
+            usage: &self.usage,
+            book: &self.book,
             now,
         });
         self.metrics.update(&snapshot);

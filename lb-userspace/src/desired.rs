@@ -137,6 +137,18 @@ pub enum EndpointState {
     Gone,
 }
 
+impl EndpointState {
+    /// Word for tables and labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Unready => "unready",
+            Self::Draining => "draining",
+            Self::Gone => "gone",
+        }
+    }
+}
+
 /// How a packet reaches an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]

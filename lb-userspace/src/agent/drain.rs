@@ -14,6 +14,7 @@ use crate::desired::{EndpointState, FrontendKey, ServiceId, Via};
 use crate::load::Maps;
 use crate::model::Allocations;
 use crate::netlink::Node;
+use crate::observe::metrics::Metrics;
 use crate::plan::{Applied, Scope};
 use crate::timer::drain::{DrainRecord, DrainSettings, Drains, Effect, EndpointRef};
 
@@ -119,7 +120,7 @@ impl Agent {
             }
         }
         for effect in effects {
-            tell(effect);
+            tell(effect, &self.metrics);
             if let Effect::Probe {
                 address: IpAddr::V4(pod),
             } = effect
@@ -181,7 +182,10 @@ impl Agent {
     }
 }
 
-fn tell(effect: &Effect) {
+fn tell(effect: &Effect, metrics: &Metrics) {
+    if let Effect::State { to, cause, .. } = effect {
+        metrics.changed(to.as_str(), cause.as_str());
+    }
     match effect {
         Effect::State {
             endpoint,
@@ -195,7 +199,7 @@ fn tell(effect: &Effect) {
                 protocol,
             } = endpoint.frontend;
             tracing::info!(endpoint = %endpoint.address, frontend = %format_args!("{address}:{port}/{protocol}"),
-                ?from, ?to, %cause, "an endpoint's state");
+                from = from.as_str(), to = to.as_str(), %cause, "an endpoint's state");
         }
         Effect::State { .. }
         | Effect::Selection { .. }

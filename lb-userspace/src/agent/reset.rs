@@ -174,6 +174,7 @@ impl Agent {
             ended = self.resets.step(endpoints, &self.links, other, now);
         }
         let count = self.resets.frames.len().min(FRAMES);
+        self.metrics.reset(count);
         for (ifindex, frame) in self.resets.frames.drain(..count) {
             // An interface that is gone takes nothing, and leads to nobody.
             if let Err(error) = self.datapath.emit(ifindex, &frame) {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::settings::Settings;
 use super::uplink::Uplink;
-use crate::apply::Executor;
-use crate::desired::{EndpointState, FrontendKey, FrontendVerdict, Policy};
+use crate::apply::{DrainBook, Executor};
+use crate::desired::{FrontendKey, FrontendVerdict, Policy};
 use crate::model::World;
 use crate::observe::health::{NotReady, Readiness};
 use crate::observe::state::{
@@ -27,6 +27,9 @@ pub(super) struct Parts<'a> {
     pub(super) executor: &'a Executor,
     pub(super) uplinks: &'a BTreeMap<String, Uplink>,
     pub(super) fills: &'a [MapFill],
+    /// Entries of the flow table by endpoint id, at the last sweep.
+    pub(super) usage: &'a BTreeMap<u32, u32>,
+    pub(super) book: &'a DrainBook,
     pub(super) now: Duration,
 }
 
@@ -40,6 +43,11 @@ pub(super) fn of(parts: &mut Parts<'_>) -> StateSnapshot {
             error: failure.error.clone(),
             attempts: failure.attempts,
         })
+        .chain(parts.book.unwritten().map(|(count, error)| PendingWrite {
+            write: format!("{count} records of draining endpoints"),
+            error: error.to_owned(),
+            attempts: 1,
+        }))
         .collect();
     let mut ignored: Vec<_> = parts
         .world
@@ -122,7 +130,7 @@ fn frontends(parts: &mut Parts<'_>) -> Vec<FrontendState> {
             .push((endpoint, life));
     }
     let holds = parts.drains.holds();
-    let planner = parts.planner;
+    let (planner, usage) = (parts.planner, parts.usage);
     let desired = parts.world.desired();
     let keys = desired.frontends.keys().chain(holds.keys());
     let keys: std::collections::BTreeSet<_> = keys.copied().collect();
@@ -153,6 +161,9 @@ fn frontends(parts: &mut Parts<'_>) -> Vec<FrontendState> {
                 verdict: verdict.to_owned(),
                 id: planner.frontend_id(&key),
                 held: frontend.is_none(),
+                held_until: hold
+                    .filter(|_| frontend.is_none())
+                    .map(|hold| hold.until.as_nanos() as u64),
                 endpoints: endpoints
                     .into_iter()
                     .map(|(endpoint, life)| {
@@ -162,34 +173,29 @@ fn frontends(parts: &mut Parts<'_>) -> Vec<FrontendState> {
                                 .iter()
                                 .find(|e| e.address == endpoint.address)
                         });
+                        let id = match endpoint.address {
+                            SocketAddr::V4(address) => {
+                                planner.id_of_life(&key, address, endpoint.incarnation)
+                            }
+                            SocketAddr::V6(_) => None,
+                        };
+                        let entries = id.and_then(|id| usage.get(&id)).copied().unwrap_or(0);
                         EndpointStateEntry {
                             address: Some(endpoint.address),
                             node: listed.and_then(|listed| listed.node.clone()),
                             via: if life.local { "local" } else { "nat" }.to_owned(),
-                            id: match endpoint.address {
-                                SocketAddr::V4(address) => {
-                                    planner.id_of_life(&key, address, endpoint.incarnation)
-                                }
-                                SocketAddr::V6(_) => None,
-                            },
-                            state: state(life.state).to_owned(),
+                            id,
+                            state: life.state.as_str().to_owned(),
                             new_connections: life.new_connections,
                             cause: life.cause.as_str().to_owned(),
                             since: life.since.as_nanos() as u64,
                             deadline: life.deadline.map(|deadline| deadline.as_nanos() as u64),
+                            // Full NAT takes two entries.
+                            flows: u64::from(if life.local { entries } else { entries / 2 }),
                         }
                     })
                     .collect(),
             }
         })
         .collect()
-}
-
-fn state(state: EndpointState) -> &'static str {
-    match state {
-        EndpointState::Active => "active",
-        EndpointState::Unready => "unready",
-        EndpointState::Draining => "draining",
-        EndpointState::Gone => "gone",
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use clap::Args;
 use lb_common::V4;
@@ -9,7 +10,7 @@ use lb_common::abi::{self, Endpoint, FrontendKey, State};
 use serde::Serialize;
 
 use super::output::{
-    AgentLine, Names, ReadArgs, ReadError, Sources, Tabular, columns, dash, frontend_name,
+    AgentLine, Names, ReadArgs, ReadError, Sources, Tabular, age, columns, dash, frontend_name,
     protocol, render,
 };
 use crate::observe::state::StateSnapshot;
@@ -52,6 +53,8 @@ pub struct ServiceRow {
     pub id: Option<u32>,
     /// Kept only while its endpoints drain.
     pub held: bool,
+    /// Seconds until they are all gone at the latest; only for a held one.
+    pub held_for: Option<u64>,
     /// Endpoints in the maps: may get new connections.
     pub active: usize,
     /// Endpoints in the maps: keep what they have.
@@ -74,6 +77,7 @@ pub fn run(args: &ServicesArgs) -> Result<String, ReadError> {
         &endpoints,
         sources.state.as_ref(),
         sources.agent,
+        sources.clocks.boot,
     );
     render(&view, args.read.output)
 }
@@ -83,7 +87,12 @@ fn view(
     endpoints: &KernelEndpoints,
     state: Option<&StateSnapshot>,
     agent: AgentLine,
+    now: Duration,
 ) -> ServicesView {
+    let left = |until: Option<u64>| {
+        let until = Duration::from_nanos(until?);
+        Some(until.saturating_sub(now).as_secs())
+    };
     let names = Names::of(state);
     let mut counts: BTreeMap<(u32, u8), usize> = BTreeMap::new();
     for endpoint in endpoints.values() {
@@ -106,6 +115,7 @@ fn view(
                 verdict: verdict(frontend.verdict).to_owned(),
                 id: Some(*id),
                 held: known.is_some_and(|f| f.held),
+                held_for: known.and_then(|f| left(f.held_until)),
                 active: count(State::Active),
                 draining: count(State::Draining),
                 gone: count(State::Gone),
@@ -132,6 +142,7 @@ fn view(
                 verdict: "not in the kernel".to_owned(),
                 id: None,
                 held: missing.held,
+                held_for: left(missing.held_until),
                 active: 0,
                 draining: 0,
                 gone: 0,
@@ -161,7 +172,11 @@ impl Tabular for ServicesView {
                 dash(row.service.as_deref().unwrap_or_default()),
                 format!("{}:{}/{}", row.address, row.port, row.protocol),
                 dash(row.policy.as_deref().unwrap_or_default()),
-                row.verdict.clone() + if row.held { " (held)" } else { "" },
+                match row.held_for {
+                    Some(left) if row.held => format!("{} (held {})", row.verdict, age(left)),
+                    None if row.held => format!("{} (held)", row.verdict),
+                    Some(_) | None => row.verdict.clone(),
+                },
                 row.active.to_string(),
                 row.draining.to_string(),
                 row.gone.to_string(),
@@ -218,6 +233,8 @@ pub(super) mod tests {
         }
     }
 
+    const NOW: Duration = Duration::from_secs(100);
+
     fn frontend(port: u16) -> FrontendState {
         FrontendState {
             service: "shop/web".into(),
@@ -232,7 +249,7 @@ pub(super) mod tests {
     #[test]
     fn without_an_agent_addresses_are_shown_and_the_agent_is_missed() {
         let (frontends, endpoints) = kernel();
-        let table = view(&frontends, &endpoints, None, agent(false)).table();
+        let table = view(&frontends, &endpoints, None, agent(false), NOW).table();
         assert!(
             table.starts_with("agent not running: connection refused\n"),
             "{table}"
@@ -255,17 +272,21 @@ pub(super) mod tests {
     #[test]
     fn with_an_agent_names_are_joined_and_what_the_kernel_lacks_is_said() {
         let (frontends, endpoints) = kernel();
+        let mut held = frontend(443);
+        held.held = true;
+        held.held_until = Some(142_000_000_000);
         let state = StateSnapshot {
-            frontends: vec![frontend(80), frontend(8443)],
+            frontends: vec![frontend(80), held, frontend(8443)],
             ..Default::default()
         };
-        let view = view(&frontends, &endpoints, Some(&state), agent(true));
+        let view = view(&frontends, &endpoints, Some(&state), agent(true), NOW);
         let table = view.table();
         assert!(table.starts_with("SERVICE"), "{table}");
         assert!(table.contains("shop/web  192.0.2.10:80/TCP"), "{table}");
         assert!(table.contains("not in the kernel"), "{table}");
+        assert!(table.contains("reject (held 42s)"), "{table}");
         let json = render(&view, super::super::output::Format::Json).expect("json");
         let back: serde_json::Value = serde_json::from_str(&json).expect("own output");
-        assert_eq!(back["frontends"][0]["verdict"], "reject", "{json}");
+        assert_eq!(back["frontends"][1]["verdict"], "reject", "{json}");
     }
 }

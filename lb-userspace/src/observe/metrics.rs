@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lb_common::Reason;
-use lb_common::abi::{Counter, SCHEMA};
+use lb_common::abi::{Counter as Packet, SCHEMA};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, prometheus_text,
 };
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -36,6 +36,12 @@ struct StateLabel {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ChangeLabel {
+    to: &'static str,
+    cause: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct ReasonLabel {
     reason: &'static str,
     outcome: &'static str,
@@ -54,6 +60,10 @@ pub struct Metrics {
     entries: Family<MapLabel, Gauge>,
     capacity: Family<MapLabel, Gauge>,
     endpoints: Family<StateLabel, Gauge>,
+    flows: Family<StateLabel, Gauge>,
+    changes: Family<ChangeLabel, Counter>,
+    resets: Counter,
+    held: Gauge,
     services: Gauge,
     frontends: Gauge,
     pending: Gauge,
@@ -84,6 +94,10 @@ impl Metrics {
             entries: Family::default(),
             capacity: Family::default(),
             endpoints: Family::default(),
+            flows: Family::default(),
+            changes: Family::default(),
+            resets: Counter::default(),
+            held: Gauge::default(),
             services: Gauge::default(),
             frontends: Gauge::default(),
             pending: Gauge::default(),
@@ -109,6 +123,26 @@ impl Metrics {
             self.capacity.clone(),
         );
         r.register("endpoints", "Endpoints by state", self.endpoints.clone());
+        r.register(
+            "endpoint_flows",
+            "Flows at the last sweep, by their endpoint's state",
+            self.flows.clone(),
+        );
+        r.register(
+            "endpoint_changes",
+            "Changes of an endpoint's state, by what it became and why",
+            self.changes.clone(),
+        );
+        r.register(
+            "reset_frames",
+            "Frames sent to end flows of endpoints that are gone",
+            self.resets.clone(),
+        );
+        r.register(
+            "held_frontends",
+            "VIP:port combinations nobody asks for, held while connections drain",
+            self.held.clone(),
+        );
         r.register("services", "Services answered for", self.services.clone());
         r.register(
             "frontends",
@@ -139,6 +173,13 @@ impl Metrics {
                 .get_or_create(&StateLabel { state: name })
                 .set(gauge(count));
         }
+        for (name, count) in state.flows_by_state() {
+            self.flows
+                .get_or_create(&StateLabel { state: name })
+                .set(gauge(count));
+        }
+        let held = state.frontends.iter().filter(|frontend| frontend.held);
+        self.held.set(gauge(held.count()));
         for fill in &state.maps {
             // Only known names become labels.
             let Some(map) = MAPS.iter().find(|map| map.name == fill.map) else {
@@ -155,6 +196,16 @@ impl Metrics {
         self.pending.set(gauge(state.pending.len()));
         self.ignored.set(gauge(state.ignored.len()));
         self.ready.set(i64::from(state.readiness.ready));
+    }
+
+    /// An endpoint's state has changed.
+    pub fn changed(&self, to: &'static str, cause: &'static str) {
+        self.changes.get_or_create(&ChangeLabel { to, cause }).inc();
+    }
+
+    /// So many frames were sent to end flows.
+    pub fn reset(&self, frames: usize) {
+        self.resets.inc_by(frames as u64);
     }
 
     /// One round from change to map.
@@ -175,7 +226,7 @@ fn gauge(count: impl TryInto<i64>) -> i64 {
 }
 
 /// One number of a counter.
-type Column = fn(&Counter) -> u64;
+type Column = fn(&Packet) -> u64;
 
 /// The data plane's counters, read when asked.
 #[derive(Debug)]
@@ -238,8 +289,8 @@ mod tests {
     struct Fake;
 
     impl CounterSource for Fake {
-        fn read(&self) -> Result<Vec<Counter>, CounterError> {
-            let counter = |index: usize| Counter {
+        fn read(&self) -> Result<Vec<Packet>, CounterError> {
+            let counter = |index: usize| Packet {
                 packets: index as u64,
                 bytes: 100,
             };
@@ -251,6 +302,8 @@ mod tests {
         let metrics = Metrics::new("1.2.3", Arc::new(Fake));
         metrics.update(state);
         metrics.observe_apply(Duration::from_millis(3));
+        metrics.changed("gone", "deadline");
+        metrics.reset(5);
         metrics.encode().expect("text")
     }
 
@@ -274,6 +327,7 @@ mod tests {
     fn gauges_follow_the_snapshot_and_labels_stay_known() {
         let endpoint = |state: &str| EndpointStateEntry {
             state: state.into(),
+            flows: 4,
             ..Default::default()
         };
         let fill = |map: &str| MapFill {
@@ -286,6 +340,7 @@ mod tests {
             frontends: vec![FrontendState {
                 service: "shop/web".into(),
                 endpoints: vec![endpoint("active"), endpoint("gone"), endpoint("confused")],
+                held: true,
                 ..Default::default()
             }],
             maps: vec![fill("flows"), fill("made_up")],
@@ -296,9 +351,14 @@ mod tests {
             "sluice_endpoints{state=\"active\"} 1",
             "sluice_endpoints{state=\"draining\"} 0",
             "sluice_endpoints{state=\"gone\"} 1",
+            "sluice_endpoint_flows{state=\"gone\"} 4",
+            "sluice_endpoint_flows{state=\"draining\"} 0",
+            "sluice_endpoint_changes_total{to=\"gone\",cause=\"deadline\"} 1",
+            "sluice_reset_frames_total 5",
+            "sluice_held_frontends 1",
             "sluice_map_entries{map=\"flows\"} 7",
             "sluice_map_capacity{map=\"flows\"} 9",
-            "sluice_services 1",
+            "sluice_services 0",
             "sluice_ready 1",
             "sluice_apply_duration_seconds_count 1",
         ] {

@@ -82,6 +82,8 @@ pub struct FrontendState {
     pub id: Option<u32>,
     /// Nobody asks for it any more; it is answered while its endpoints drain.
     pub held: bool,
+    /// When the last of them is gone at the latest, boot-clock nanoseconds; only for a held one.
+    pub held_until: Option<u64>,
     /// Its endpoints, past lives included.
     pub endpoints: Vec<EndpointStateEntry>,
 }
@@ -108,6 +110,8 @@ pub struct EndpointStateEntry {
     pub since: u64,
     /// When it becomes `gone`, boot-clock nanoseconds.
     pub deadline: Option<u64>,
+    /// Flows it had at the last sweep.
+    pub flows: u64,
 }
 
 /// How full a map is.
@@ -167,6 +171,17 @@ impl StateSnapshot {
         {
             if let Some(count) = counts.get_mut(endpoint.state.as_str()) {
                 *count += 1;
+            }
+        }
+        counts
+    }
+
+    /// Flows at the last sweep, by the state of their endpoint; every state has an entry.
+    pub fn flows_by_state(&self) -> BTreeMap<&'static str, u64> {
+        let mut counts: BTreeMap<_, _> = ENDPOINT_STATES.into_iter().map(|s| (s, 0)).collect();
+        for endpoint in self.frontends.iter().flat_map(|f| &f.endpoints) {
+            if let Some(count) = counts.get_mut(endpoint.state.as_str()) {
+                *count += endpoint.flows;
             }
         }
         counts

@@ -13,7 +13,7 @@ use super::order::{MapOp, Phase, Plan};
 use super::slots::Slot;
 use super::target::{Target, Wanted, WantedEndpoint};
 use super::{AppliedFrontend, Planner};
-use crate::desired::Via;
+use crate::desired::{FrontendKey, Via};
 
 impl Planner {
     /// Endpoints of this frontend that have an id and are not listed: kept while that may be for
@@ -64,6 +64,31 @@ impl Planner {
                     phase,
                 });
             }
+        }
+    }
+
+    /// Takes dead endpoints out of selection before their tables are made anew, which for a pod of
+    /// many Services takes a while: one write each, and the data plane passes them over.
+    pub fn shun<'a>(
+        &self,
+        endpoints: impl Iterator<Item = (&'a FrontendKey, SocketAddrV4)>,
+    ) -> Plan {
+        let down = endpoints.filter_map(|(key, address)| {
+            let id = self.endpoint_id(key, address)?;
+            let value = self.applied.endpoints.get(&id)?;
+            (value.state == State::Active as u8).then_some(MapOp::PutEndpoint {
+                id,
+                value: abi::Endpoint {
+                    state: State::Draining as u8,
+                    ..*value
+                },
+                fresh: false,
+                phase: Phase::EndpointsDown,
+            })
+        });
+        Plan {
+            ops: down.collect(),
+            left_out: Vec::new(),
         }
     }
 

@@ -385,6 +385,37 @@ fn an_endpoint_that_is_ready_and_dead_gets_nothing_new() {
 }
 
 #[test]
+fn a_dead_endpoint_is_shunned_with_one_write() {
+    let wanted = desired([(key(1, 80), frontend(vec![endpoint(1), endpoint(2)]))]);
+    let mut world = World::default();
+    world.live(&wanted, [(1, well(1)), (2, well(2))]);
+    let k = key(1, 80);
+    let plan = world
+        .planner
+        .shun([(&k, address(1)), (&k, address(9))].into_iter());
+    assert_eq!(plan.ops.len(), 1);
+    for op in &plan.ops {
+        world.store.apply(op).expect("no faults injected");
+        world.planner.record(op, NOW);
+    }
+    assert_eq!(world.state_of(1), [State::Draining]);
+    assert_eq!(
+        world.planner.shun([(&k, address(1))].into_iter()),
+        Plan::default()
+    );
+    // The table follows, and so does the way back.
+    let shunned = Life {
+        new_connections: false,
+        ..well(1)
+    };
+    world.live(&wanted, [(1, shunned), (2, well(2))]);
+    assert_eq!(world.fate(k), forward(&[2]));
+    world.live(&wanted, [(1, well(1)), (2, well(2))]);
+    assert_eq!(world.fate(k), forward(&[1, 2]));
+    assert_eq!(world.state_of(1), [State::Active]);
+}
+
+#[test]
 fn a_deleted_service_keeps_its_address_while_flows_drain() {
     let mut world = World::of(&desired([(key(1, 80), frontend(vec![endpoint(1)]))]));
     let none = desired([]);

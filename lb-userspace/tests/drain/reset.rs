@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use lab::Ns;
 use lab::drive::Server;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::stage::{Client, Listed, Stage, builder};
 
@@ -55,10 +56,10 @@ fn established(ns: &Ns) -> usize {
     sockets.lines().count()
 }
 
-/// Takes the first endpoint out of the Service and waits until it is gone.
-fn take_out(stage: &Stage) {
+/// Takes an endpoint out of the Service.
+fn take_out(stage: &Stage, name: &str) {
     let mut service = stage.service();
-    service.endpoints.remove(0);
+    service.endpoints.retain(|listed| listed.uid != name);
     stage.write(&[service]);
 }
 
@@ -73,7 +74,7 @@ fn clients_of_a_pod_that_outlives_its_deadline_are_reset_and_so_is_the_pod() {
     let mut other = stage.connect_to("pod-1");
     let pod = stage.lab.pod(0).netns();
     assert!(established(pod) >= clients.len());
-    take_out(&stage);
+    take_out(&stage, "pod-0");
     all_reset(clients, &stage);
     stage.until("the pod's side is closed", SOON, |_| established(pod) == 0);
     assert_eq!(other.ask().expect("goes on"), "pod-1");
@@ -92,12 +93,52 @@ fn clients_of_a_server_behind_full_nat_are_reset_and_so_is_the_server() {
     let mut other = stage.connect_to("lan-1");
     let server = stage.lab.lan_server(0).netns();
     assert!(established(server) >= clients.len());
-    take_out(&stage);
+    take_out(&stage, "lan-0");
     all_reset(clients, &stage);
     stage.until("the server's side is closed", SOON, |_| {
         established(server) == 0
     });
     assert_eq!(other.ask().expect("goes on"), "lan-1");
+}
+
+#[test]
+#[ignore = "root"]
+fn clients_of_a_pod_that_died_with_its_namespace_are_reset_once_it_is_delisted() {
+    let Some(builder) = builder("clients_of_a_pod_that_died") else {
+        return;
+    };
+    let mut stage = Stage::new("reset-dead", builder.pods(2), &[]);
+    let clients = idle(&stage, "pod-0");
+    stage.kill_pod(0);
+    // While it is listed, nobody knows whether it comes back.
+    std::thread::sleep(Duration::from_millis(300));
+    take_out(&stage, "pod-0");
+    all_reset(clients, &stage);
+    let address = stage.lab.pod(0).addr();
+    stage.until("its flows are settled", SOON, |stage| {
+        stage.lives(address).is_empty()
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn a_killed_agent_goes_on_with_its_resets() {
+    let Some(builder) = builder("a_killed_agent_goes_on") else {
+        return;
+    };
+    let mut stage = Stage::new("reset-restart", builder.pods(2), &["--drain-timeout=3"]);
+    let clients = idle(&stage, "pod-0");
+    take_out(&stage, "pod-0");
+    let draining = |stage: &Stage| {
+        let lives = stage.lives(stage.lab.pod(0).addr());
+        lives.iter().any(|life| life.deadline.is_some())
+    };
+    stage.until("it drains", SOON, draining);
+    stage.agent.kill().expect("killed");
+    // The deadline passes while nobody looks.
+    std::thread::sleep(Duration::from_secs(4));
+    stage.agent.run().expect("ready again");
+    all_reset(clients, &stage);
 }
 
 #[test]
@@ -139,4 +180,20 @@ fn a_pod_that_takes_over_an_address_inherits_no_connection() {
         id(stage).is_some_and(|id| id != before)
     });
     assert_eq!(stage.connect().server, "pod-new");
+}
+
+#[test]
+#[ignore = "root"]
+fn thousands_of_idle_connections_are_reset_at_a_pace() {
+    let Some(builder) = builder("thousands_of_idle_connections") else {
+        return;
+    };
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limits");
+    setrlimit(Resource::RLIMIT_NOFILE, hard.min(20_000).max(soft), hard).expect("set");
+    let mut stage = Stage::new("reset-many", builder.pods(1), &[]);
+    let clients: Vec<_> = (0..4000).map(|_| stage.connect()).collect();
+    std::thread::sleep(Duration::from_millis(1500));
+    stage.kill_pod(0);
+    take_out(&stage, "pod-0");
+    all_reset(clients, &stage);
 }

@@ -18,9 +18,8 @@ const GONE: PodSight = PodSight::Gone(IpAddr::V4(POD));
 const ALIVE: PodSight = PodSight::Alive(IpAddr::V4(POD));
 const SUSPECT: PodSight = PodSight::Suspect(IpAddr::V4(POD));
 
-#[derive(Default)]
 struct Fake {
-    route: Option<Route>,
+    route: Route,
     neighbours: Vec<Neighbour>,
     ports: Vec<([u8; 6], u32)>,
     links: BTreeSet<u32>,
@@ -34,7 +33,7 @@ impl Fake {
             neighbours: vec![neighbour(BRIDGE, Some(MAC))],
             ports: vec![(MAC, PORT)],
             links: [UPLINK, BRIDGE, PORT].into(),
-            ..Self::default()
+            probes: RefCell::default(),
         }
     }
 
@@ -43,8 +42,9 @@ impl Fake {
         Self {
             route: to(PORT),
             neighbours: vec![neighbour(PORT, Some(MAC))],
+            ports: Vec::new(),
             links: [UPLINK, PORT].into(),
-            ..Self::default()
+            probes: RefCell::default(),
         }
     }
 
@@ -55,7 +55,7 @@ impl Fake {
 
 impl Kernel for Fake {
     fn route(&self, _: Ipv4Addr) -> Option<Route> {
-        self.route
+        Some(self.route)
     }
 
     fn neighbours(&self) -> Vec<Neighbour> {
@@ -75,16 +75,16 @@ impl Kernel for Fake {
     }
 }
 
-fn to(ifindex: u32) -> Option<Route> {
-    Some(Route { via: POD, ifindex })
+fn to(ifindex: u32) -> Route {
+    Route { via: POD, ifindex }
 }
 
 /// By the default route, which leads away from the node.
-fn away() -> Option<Route> {
-    Some(Route {
+fn away() -> Route {
+    Route {
         via: Ipv4Addr::new(192, 0, 2, 1),
         ifindex: UPLINK,
-    })
+    }
 }
 
 fn neighbour(ifindex: u32, mac: Option<[u8; 6]>) -> Neighbour {

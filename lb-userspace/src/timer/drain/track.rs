@@ -212,7 +212,12 @@ impl Track {
             deadline: self.deadline,
             uid: self.uid,
             local: self.listing.local,
-            cause: self.cause,
+            cause: if self.seen_gone && !self.gone() {
+                // Why it gets nothing new, whatever it is called.
+                Cause::SeenGone
+            } else {
+                self.cause
+            },
         }
     }
 }

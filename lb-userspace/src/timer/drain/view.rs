@@ -71,8 +71,10 @@ impl Drains {
         for (key, group) in &self.groups {
             let next = desired.frontends.get(key);
             let stays = next.is_some_and(|next| {
-                let known = group.service_id;
-                known.is_none_or(|known| known == ServiceId::of(&next.service))
+                group.service.as_ref() == Some(&next.service)
+                    || group
+                        .service_id
+                        .is_none_or(|known| known == ServiceId::of(&next.service))
             });
             let drains = group.tracks.values().any(|track| !track.forgotten);
             if !stays && (drains || past.contains(key)) {
