@@ -7,7 +7,7 @@ use lb_common::Reason;
 
 use super::frames::{self, Seen};
 use super::harness::{Packets, Program, Ran};
-use super::scene::{self, CLIENT_MAC, LOCAL, NAT, SERVER_MAC, SNAT, VIP};
+use super::scene::{self, CLIENT_MAC, FlowKind, LOCAL, NAT, SERVER_MAC, SNAT, Service, VIP};
 
 const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
@@ -53,20 +53,70 @@ enum Becomes {
 }
 
 impl Case {
-    /// Whether it is over soon, for it needs no warm cache.
-    pub(super) fn is_short(&self) -> bool {
-        self.packets == Packets::Same
+    /// A floor's program, on packets of the local frontend.
+    pub(super) fn floor(name: &'static str, program: Program, packets: Packets) -> Self {
+        let frame = match packets {
+            Packets::Fresh => LOCAL.syn(),
+            Packets::Same | Packets::Random => LOCAL.segment(),
+        };
+        Self {
+            name,
+            program,
+            packets,
+            frame,
+            handshakes: Handshakes::Any,
+            becomes: match program {
+                Program::Tx => Becomes::Sent,
+                Program::F1 | Program::F2 | Program::F3 | Program::Product => Becomes::Floor,
+            },
+            reason: None,
+        }
     }
 
-    /// Runs of one measurement, and before it, to warm up.
-    pub(super) const fn times(&self) -> (u32, u32) {
-        match self.packets {
-            Packets::Same => (20_000, 1_000),
-            // Three runs for two sources: most entries have been used when it counts.
-            Packets::Random => (100_000, 100_000),
-            // With room left in a handshake map of 64k, and in the floor's table of a million
-            // after all rounds.
-            Packets::Fresh => (20_000, 2_000),
+    /// The product on packets of established flows.
+    pub(super) fn established(name: &'static str, packets: Packets, flows: FlowKind) -> Self {
+        let (frame, becomes, reason) = match flows {
+            FlowKind::Local => (LOCAL.segment(), Becomes::Local, Reason::FlowLocal),
+            FlowKind::Nat => (NAT.segment(), Becomes::Nat, Reason::FlowNat),
+            FlowKind::Reply => (scene::reply(), Becomes::Reply, Reason::ReplyNat),
+        };
+        Self::product(name, packets, frame, becomes, reason)
+    }
+
+    /// The product on new connections.
+    pub(super) fn new(name: &'static str, service: Service, handshakes: Handshakes) -> Self {
+        let (becomes, reason) = if service.is_local() {
+            (Becomes::Local, Reason::NewLocal)
+        } else {
+            (Becomes::Nat, Reason::NewNat)
+        };
+        Self {
+            handshakes,
+            ..Self::product(name, Packets::Fresh, service.syn(), becomes, reason)
+        }
+    }
+
+    /// The product on packets that are not ours.
+    pub(super) fn not_ours(name: &'static str, packets: Packets) -> Self {
+        let frame = scene::not_ours();
+        Self::product(name, packets, frame, Becomes::Passed, Reason::NotOurs)
+    }
+
+    fn product(
+        name: &'static str,
+        packets: Packets,
+        frame: Vec<u8>,
+        becomes: Becomes,
+        reason: Reason,
+    ) -> Self {
+        Self {
+            name,
+            program: Program::Product,
+            packets,
+            frame,
+            handshakes: Handshakes::Any,
+            becomes,
+            reason: Some(reason),
         }
     }
 
@@ -109,70 +159,4 @@ impl Case {
             }
         }
     }
-}
-
-/// All cases, in the order of a round.
-pub(super) fn all() -> Vec<Case> {
-    use Becomes as To;
-    use Handshakes::{Empty, Full};
-
-    use Packets::{Fresh, Random, Same};
-    let floor = |name, program, packets, becomes| Case {
-        name,
-        program,
-        packets,
-        frame: LOCAL.segment(),
-        handshakes: Handshakes::Any,
-        becomes,
-        reason: None,
-    };
-    let product = |name, packets, frame, becomes, reason| Case {
-        name,
-        program: Program::Product,
-        packets,
-        frame,
-        handshakes: Handshakes::Any,
-        becomes,
-        reason: Some(reason),
-    };
-    let new = |name, frame, becomes, reason, handshakes| Case {
-        handshakes,
-        ..product(name, Fresh, frame, becomes, reason)
-    };
-    let fresh = |name, program, becomes| Case {
-        frame: LOCAL.syn(),
-        ..floor(name, program, Fresh, becomes)
-    };
-    let (local, nat, reply, other) = (
-        LOCAL.segment(),
-        NAT.segment(),
-        scene::reply(),
-        scene::not_ours(),
-    );
-    vec![
-        floor("tx", Program::Tx, Same, To::Sent),
-        floor("f1", Program::F1, Same, To::Floor),
-        product("local", Same, local.clone(), To::Local, Reason::FlowLocal),
-        product("nat", Same, nat.clone(), To::Nat, Reason::FlowNat),
-        product("reply", Same, reply.clone(), To::Reply, Reason::ReplyNat),
-        product("other", Same, other.clone(), To::Passed, Reason::NotOurs),
-        floor("tx64k", Program::Tx, Random, To::Sent),
-        product("other64k", Random, other, To::Passed, Reason::NotOurs),
-        floor("f2", Program::F2, Random, To::Floor),
-        product("local64k", Random, local, To::Local, Reason::FlowLocal),
-        product("nat64k", Random, nat, To::Nat, Reason::FlowNat),
-        product("reply64k", Random, reply, To::Reply, Reason::ReplyNat),
-        fresh("txnew", Program::Tx, To::Sent),
-        fresh("f3", Program::F3, To::Floor),
-        new("newlocal", LOCAL.syn(), To::Local, Reason::NewLocal, Empty),
-        new("newnat", NAT.syn(), To::Nat, Reason::NewNat, Empty),
-        new(
-            "newlocal full",
-            LOCAL.syn(),
-            To::Local,
-            Reason::NewLocal,
-            Full,
-        ),
-        new("newnat full", NAT.syn(), To::Nat, Reason::NewNat, Full),
-    ]
 }

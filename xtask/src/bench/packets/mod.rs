@@ -6,6 +6,7 @@
 
 mod cases;
 mod frames;
+mod groups;
 mod harness;
 mod product;
 mod scene;
@@ -18,7 +19,8 @@ use super::rounds::{Samples, median, ratios};
 use super::table::{Row, Target};
 use crate::run;
 use cases::{Case, Handshakes};
-use harness::{Harness, Packets, Program};
+use groups::{Group, Line};
+use harness::Harness;
 use product::Product;
 
 /// The link that the packets come from.
@@ -48,14 +50,9 @@ pub(super) fn measure(rounds: u32, link: LinkKind) -> Result<Vec<Row>> {
     })
 }
 
-/// Turns that short cases have in a round: what disturbs a few milliseconds then disturbs a few
-/// figures of many.
-const SHORT_TURNS: usize = 10;
-
 struct Bench {
     product: Product,
     harness: Harness,
-    samples: Samples,
 }
 
 impl Bench {
@@ -63,34 +60,42 @@ impl Bench {
         run::step("packets: loading the programs and filling their maps");
         let product = Product::load(link)?;
         let harness = Harness::load(product.program()?)?;
-        Ok(Self {
-            product,
-            harness,
-            samples: Samples::default(),
-        })
+        Ok(Self { product, harness })
     }
 
-    fn measure(mut self, rounds: u32) -> Result<Vec<Row>> {
-        let cases = cases::all();
-        run::step(&format!(
-            "packets: {rounds} rounds of {} cases",
-            cases.len()
-        ));
-        let (short, long): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.is_short());
-        for _ in 0..rounds {
-            let turns = std::iter::repeat_n(&short, SHORT_TURNS).flatten();
-            for case in turns.chain(&long) {
+    fn measure(&mut self, rounds: u32) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        for group in groups::all() {
+            run::step(&format!(
+                "packets: {}, {rounds} rounds of {} cases",
+                group.name,
+                group.cases.len()
+            ));
+            let samples = self.take_turns(&group, rounds)?;
+            rows.extend(group.lines.iter().map(|line| row(line, &samples)));
+        }
+        Ok(rows)
+    }
+
+    fn take_turns(&mut self, group: &Group, rounds: u32) -> Result<Samples> {
+        self.product.hold(group.flows)?;
+        let mut samples = Samples::default();
+        for turn in 0..group.turns * rounds as usize {
+            // Each begins another turn, so that none has always the same one's traces in the
+            // caches.
+            let (after, before) = group.cases.split_at(turn % group.cases.len());
+            for case in before.iter().chain(after) {
                 if run::interrupted() {
                     bail!("interrupted");
                 }
-                let figure = self.run(case).with_context(|| case.name.to_owned())?;
-                self.samples.add(case.name, figure);
+                let figure = self.run(case, group.times);
+                samples.add(case.name, figure.with_context(|| case.name.to_owned())?);
             }
         }
-        Ok(rows(&cases, &self.samples))
+        Ok(samples)
     }
 
-    fn run(&mut self, case: &Case) -> Result<f64> {
+    fn run(&mut self, case: &Case, (times, before): (u32, u32)) -> Result<f64> {
         match case.handshakes {
             Handshakes::Any => {}
             Handshakes::Empty => self.product.clear_handshakes()?,
@@ -98,10 +103,9 @@ impl Bench {
                 // More than there is room for.
                 let times = lb_common::limits::HANDSHAKES as u32 * 5 / 4;
                 self.harness
-                    .run(case.program, Packets::Fresh, &case.frame, times)?;
+                    .run(case.program, case.packets, &case.frame, times)?;
             }
         }
-        let (times, before) = case.times();
         self.harness
             .run(case.program, case.packets, &case.frame, before)?;
         let counted = self.count(case)?;
@@ -111,7 +115,7 @@ impl Bench {
         case.check(&ran)?;
         let counted = self.count(case)? - counted;
         ensure!(
-            case.program != Program::Product || counted == u64::from(times),
+            case.reason.is_none() || counted == u64::from(times),
             "{counted} of {times} packets met the fate that is measured"
         );
         Ok(ran.each)
@@ -125,75 +129,19 @@ impl Bench {
     }
 }
 
-/// A line of the table: a case against a floor.
-struct Line {
-    what: &'static str,
-    case: &'static str,
-    floor: &'static str,
-    at_most: f64,
-}
-
-const fn line(what: &'static str, case: &'static str, floor: &'static str, at_most: f64) -> Line {
-    Line {
-        what,
-        case,
-        floor,
-        at_most,
+fn row(line: &Line, samples: &Samples) -> Row {
+    let net = |(case, bare)| samples.net(case, bare);
+    let (product, floor) = (net(line.case), net(line.floor));
+    Row {
+        what: line.what.clone(),
+        measured: median(&ratios(&product, &floor)),
+        unit: line.unit,
+        target: Some(Target::AtMost(line.at_most)),
+        detail: format!(
+            "{:.1} ns, {} {:.1} ns",
+            median(&product),
+            line.floor.0.to_uppercase(),
+            median(&floor)
+        ),
     }
-}
-
-const LINES: [Line; 12] = [
-    line("established, Local, 1 flow", "local", "f1", 1.5),
-    line("established, Nat, 1 flow", "nat", "f1", 1.5),
-    line("established, Nat's reply, 1 flow", "reply", "f1", 1.5),
-    line("established, Local, 64k flows", "local64k", "f2", 1.15),
-    line("established, Nat, 64k flows", "nat64k", "f2", 1.15),
-    line(
-        "established, Nat's reply, 64k flows",
-        "reply64k",
-        "f2",
-        1.15,
-    ),
-    line("SYN, Local, handshake map not full", "newlocal", "f3", 1.3),
-    line("SYN, Nat, handshake map not full", "newnat", "f3", 1.3),
-    line("SYN, Local, handshake map full", "newlocal full", "f3", 2.5),
-    line("SYN, Nat, handshake map full", "newnat full", "f3", 2.5),
-    line("not ours, 1 source", "other", "f1", 0.4),
-    line("not ours, 64k sources", "other64k", "f1", 0.4),
-];
-
-/// The bare TX that a case's figures are net of.
-fn bare(packets: Packets) -> &'static str {
-    match packets {
-        Packets::Same => "tx",
-        Packets::Random => "tx64k",
-        Packets::Fresh => "txnew",
-    }
-}
-
-fn rows(cases: &[Case], samples: &Samples) -> Vec<Row> {
-    let net = |name| {
-        let case = cases.iter().find(|case| case.name == name);
-        case.map_or_else(Vec::new, |case| samples.net(name, bare(case.packets)))
-    };
-    let row = |line: &Line| {
-        let (product, floor) = (net(line.case), net(line.floor));
-        let name = line.floor.to_uppercase();
-        Row {
-            what: line.what.to_owned(),
-            measured: median(&ratios(&product, &floor)),
-            unit: match line.floor {
-                "f1" => "x F1",
-                "f2" => "x F2",
-                _ => "x F3",
-            },
-            target: Some(Target::AtMost(line.at_most)),
-            detail: format!(
-                "{:.1} ns, {name} {:.1} ns",
-                median(&product),
-                median(&floor)
-            ),
-        }
-    };
-    LINES.iter().map(row).collect()
 }

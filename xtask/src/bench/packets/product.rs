@@ -9,11 +9,11 @@ use anyhow::{Context, Result};
 use aya::maps::{Array, HashMap, MapData, PerCpuArray};
 use aya::programs::Xdp;
 use aya::{Ebpf, EbpfLoader, Pod};
-use lb_common::abi::{Counter, FlowKey, Handshake, LINK_NONE, LINK_VIRTUAL, Link};
+use lb_common::abi::{Counter, Flow, FlowKey, Handshake, LINK_NONE, LINK_VIRTUAL, Link};
 use lb_common::{Mac, Reason, V4};
 
 use super::LinkKind;
-use super::scene::{self, FLOWS, LOCAL, NAT, NODE_MAC, UPLINK};
+use super::scene::{self, Flows, LOCAL, NAT, NODE_MAC, UPLINK};
 use crate::objects;
 
 /// The program that is measured.
@@ -69,11 +69,18 @@ impl Product {
                 self.put("tables", element, words)?;
             }
         }
-        let mut flows = self.hash("flows")?;
-        for index in 0..FLOWS {
-            for (key, flow) in [LOCAL.flow(index), NAT.flow(index), scene::reply_flow(index)] {
-                flows.insert(key, flow, 0)?;
-            }
+        Ok(())
+    }
+
+    /// Fills the flow table with these and no others.
+    pub(super) fn hold(&mut self, flows: Flows) -> Result<()> {
+        let mut table = self.hash::<FlowKey<V4>, Flow<V4>>("flows")?;
+        let keys: Vec<_> = table.keys().collect::<Result<_, _>>()?;
+        for key in keys {
+            table.remove(&key)?;
+        }
+        for (key, flow) in flows.entries() {
+            table.insert(key, flow, 0)?;
         }
         Ok(())
     }

@@ -31,6 +31,49 @@ const ENDPOINTS: u16 = 100;
 /// Established flows of each kind: one per source that the harness can choose.
 pub(super) const FLOWS: u32 = 65_536;
 
+/// A kind of established flow.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum FlowKind {
+    /// From a client to a local endpoint.
+    Local,
+    /// From a client to an endpoint by full NAT.
+    Nat,
+    /// Back from there.
+    Reply,
+}
+
+impl FlowKind {
+    /// Its flow number `index`.
+    pub(super) fn flow(self, index: u32) -> (FlowKey<V4>, Flow<V4>) {
+        match self {
+            Self::Local => LOCAL.flow(index),
+            Self::Nat => NAT.flow(index),
+            Self::Reply => reply_flow(index),
+        }
+    }
+}
+
+/// Established flows in the table.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Flows {
+    /// One of each kind.
+    OneEach,
+    /// As many of one kind as the harness can choose from, and no others.
+    Many(FlowKind),
+}
+
+impl Flows {
+    /// Their entries.
+    pub(super) fn entries(self) -> Vec<(FlowKey<V4>, Flow<V4>)> {
+        match self {
+            Self::OneEach => [FlowKind::Local, FlowKind::Nat, FlowKind::Reply]
+                .map(|kind| kind.flow(0))
+                .to_vec(),
+            Self::Many(kind) => (0..FLOWS).map(|index| kind.flow(index)).collect(),
+        }
+    }
+}
+
 /// A frontend and what is behind it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Service {
@@ -91,6 +134,11 @@ impl Service {
     /// A new connection; the harness gives it a source.
     pub(super) fn syn(self) -> Vec<u8> {
         frames::syn(self.client_way(0))
+    }
+
+    /// True for endpoints on this node.
+    pub(super) fn is_local(self) -> bool {
+        matches!(self.via, Kind::Local)
     }
 
     fn endpoint_id(self, index: u32) -> u32 {
@@ -154,8 +202,8 @@ impl Service {
     }
 
     fn endpoint(self, index: u32) -> Endpoint<V4> {
-        let net = if let Kind::Local = self.via { 244 } else { 96 };
-        let nat = u32::from(self.via as u8 != Kind::Local as u8);
+        let net = if self.is_local() { 244 } else { 96 };
+        let nat = u32::from(!self.is_local());
         Endpoint {
             address: source([10, net], index + 1).into(),
             port: 8080,
@@ -174,7 +222,7 @@ impl Service {
         let id = self.endpoint_id(index);
         let endpoint = self.endpoint(index % u32::from(ENDPOINTS));
         let to = SocketAddrV4::new(endpoint.address.into(), endpoint.port);
-        let from = if let Kind::Local = self.via {
+        let from = if self.is_local() {
             client(index)
         } else {
             SocketAddrV4::new(SNAT, SNAT_PORT)
@@ -193,7 +241,7 @@ pub(super) fn reply() -> Vec<u8> {
 }
 
 /// The flow of such an answer, number `index`.
-pub(super) fn reply_flow(index: u32) -> (FlowKey<V4>, Flow<V4>) {
+fn reply_flow(index: u32) -> (FlowKey<V4>, Flow<V4>) {
     entry(
         (server(index), SocketAddrV4::new(SNAT, SNAT_PORT)),
         (NAT.vip(), client(index)),
