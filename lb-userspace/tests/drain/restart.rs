@@ -10,7 +10,7 @@ fn a_killed_agent_neither_forgets_nor_restarts_a_deadline() {
     let Some(builder) = builder("a_killed_agent_neither_forgets") else {
         return;
     };
-    let mut stage = Stage::new("drain-restart", builder.pods(2), &["--drain-timeout=6"]);
+    let mut stage = Stage::new("drain-restart", builder.pods(2), &["--drain-timeout=30"]);
     let mut held = stage.connect_to("pod-0");
     let address = stage.lab.pod(0).addr();
 
@@ -52,7 +52,9 @@ fn a_killed_agent_neither_forgets_nor_restarts_a_deadline() {
         ["local", "draining", "vanished", "no"],
         "{shown}"
     );
-    assert!(matches!(words[7], "1s" | "2s" | "3s"), "{shown}");
+    // Two seconds at least have passed: it has not begun anew.
+    let left: u64 = words[7].trim_end_matches('s').parse().expect("seconds");
+    assert!((1..=27).contains(&left), "{shown}");
     assert_eq!(words[8], "1", "flows: {shown}");
     assert_eq!(held.ask().expect("stays until the deadline"), "pod-0");
 }
