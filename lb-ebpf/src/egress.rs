@@ -46,12 +46,16 @@ pub fn established<S: Skb, W: World<Addr = V4>>(skb: &mut S, world: &W) -> Optio
     };
     let key = packet.key();
     if let Some(slot) = world.reverse().find(&key) {
-        // The pod's kernel has forgotten the old connection: this may be a new one's answer.
-        if packet.flags & l4::SYN != 0
+        // The pod's kernel has forgotten the old connection, or is not the old one any more: this
+        // may be the answer to a new one that uses the client's port again.
+        if packet.flags & (l4::SYN | l4::RST) != 0
             && let Some(handshake) = world.handshakes().find(&key)
-            && answer::judge(world, &packet, &key, &handshake) == Answer::TooLate
         {
-            return Some(Reason::AnswerTooLate);
+            match answer::judge(world, &packet, &key, &handshake) {
+                Answer::TooLate => return Some(Reason::AnswerTooLate),
+                Answer::Refused => return None,
+                Answer::Deliver => {}
+            }
         }
         let reverse = slot.read();
         let tick = world.tick();

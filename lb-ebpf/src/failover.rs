@@ -113,7 +113,9 @@ pub fn rebuild<F: Rebuild, N: Family, W: World<Addr = N::Addr>>(
             world.config().snat
         };
         let reply = FlowKey::new(endpoint.address, source, ports, ipv4::TCP);
-        syn::<F, N>(frame, handshake, &reply).is_some()
+        // By full NAT this is the hop; towards a pod the stack counts it.
+        let ttl = handshake.ttl.wrapping_sub(u8::from(!local));
+        syn::<F, N>(frame, handshake, &reply, ttl).is_some()
     });
     if done == Some(true) {
         Ok(())
@@ -155,6 +157,7 @@ fn syn<F: Rebuild, N: Family>(
     frame: &mut F,
     handshake: &Handshake<N::Addr>,
     reply: &FlowKey<N::Addr>,
+    ttl: u8,
 ) -> Option<()> {
     let words = u32::from(handshake.option_words).min(10);
     let len = l4::TCP_LEN + words as usize * 4;
@@ -188,7 +191,7 @@ fn syn<F: Rebuild, N: Family>(
         src: reply.dst,
         dst: reply.src,
         protocol: ipv4::TCP,
-        ttl: handshake.ttl,
+        ttl,
         tos: handshake.tos,
         payload: len,
     };

@@ -39,6 +39,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// Builds the objects and the unoptimised binary.
+pub(crate) fn debug() -> Result<()> {
+    run(&Args {
+        release: false,
+        ebpf_only: false,
+    })
+}
+
 /// Builds every eBPF object and leaves each at its stable path.
 pub(crate) fn ebpf() -> Result<()> {
     let toolchain = Toolchain::require()?;

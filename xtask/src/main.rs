@@ -8,6 +8,7 @@ mod build;
 mod cargo;
 mod ci;
 mod demo;
+mod load;
 mod objects;
 mod run;
 mod setup;
@@ -42,6 +43,8 @@ enum Command {
     Verifier(verifier::Args),
     /// Measure the packet path, the maps and the agent against their targets (as root)
     Bench(bench::Args),
+    /// Attach to an interface for a look, until Ctrl-C (as root)
+    Load(load::Args),
     /// Replace every pod under load, through Sluice and through an nftables map (as root)
     Demo(demo::Args),
     /// Check the repository's own rules
@@ -72,6 +75,7 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Test(args) => test::run(&args),
         Command::Verifier(args) => verifier::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Load(args) => load::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Tidy => tidy::run(),
         Command::Ci => ci::run(),

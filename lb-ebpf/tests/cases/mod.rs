@@ -8,6 +8,7 @@
 
 pub mod arp;
 pub mod case;
+pub mod failover;
 pub mod host;
 pub mod links;
 pub mod nat;
@@ -28,6 +29,7 @@ use case::Case;
 pub fn all() -> Vec<Case> {
     [
         arp::cases(),
+        failover::cases(),
         links::cases(),
         nat::cases(),
         odd::cases(),
