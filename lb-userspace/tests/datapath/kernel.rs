@@ -45,6 +45,7 @@ const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
 const XDP_REDIRECT: u32 = 4;
 const TC_UNSPEC: u32 = u32::MAX;
+const TC_REDIRECT: u32 = 7;
 const TC_SHOT: u32 = 2;
 
 /// The programs, loaded once for each kind of link.
@@ -278,7 +279,8 @@ impl Loaded {
         let reason = self.reason();
         let action = match reason.outcome() {
             Outcome::Drop => TC_SHOT,
-            Outcome::Pass | Outcome::Transmit | Outcome::Redirect => TC_UNSPEC,
+            Outcome::Pass | Outcome::Transmit => TC_UNSPEC,
+            Outcome::Redirect => TC_REDIRECT,
         };
         assert_eq!(run.return_value, action, "{reason:?}");
         Ran {

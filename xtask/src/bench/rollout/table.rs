@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lab::report::Outcome as Fate;
+use lab::report::{Outcome as Fate, Side};
 use lab::rollout::scenario::{Contestant, Outcome, Scenario};
 use lab::serve::Kind;
 use serde_json::{Value, json};
@@ -53,8 +53,9 @@ impl Rows {
             let (total, scenario) = (row.outcome.report.total(), row.scenario);
             if total.before() > 0 {
                 missed.push(format!(
-                    "{scenario}: {} failed before SYN-ACK",
-                    total.before()
+                    "{scenario}: {} failed before SYN-ACK{}",
+                    total.before(),
+                    first_of(row)
                 ));
             }
             if total.of(Fate::WrongBytes) > 0 {
@@ -194,6 +195,19 @@ impl fmt::Display for Rows {
              UDP: exchanges without an answer. \"-9\": the agent killed at each stop, started once the list had changed."
         )
     }
+}
+
+/// The first failures of a row before SYN-ACK, with when they happened.
+fn first_of(row: &Row) -> String {
+    let report = &row.outcome.report;
+    let failures = report.failures.iter();
+    let before = failures.filter(|failure| failure.outcome.side() == Side::Before);
+    let lines = before.take(5).map(|failure| {
+        let at = failure.at_ms.saturating_sub(report.started_ms) as f64 / 1e3;
+        let (traffic, outcome) = (failure.traffic, failure.outcome);
+        format!("\n    {at:.1} s: {traffic} {outcome:?} {}", failure.detail)
+    });
+    lines.collect()
 }
 
 /// How likely it is to see `ours` events or more in so many stops if the rate is the same as that
