@@ -58,6 +58,7 @@ fn main() -> ExitCode {
     match run::watch_signals().and_then(|()| dispatch(cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) if run::interrupted() => {
+            run::await_teardown();
             eprintln!("xtask: interrupted; what it had started is ended");
             ExitCode::from(130)
         }
