@@ -93,11 +93,12 @@ fn rules(vip: SocketAddrV4, port: u16, targets: &[Endpoint]) -> String {
              ip daddr {address} udp dport {from} {verdict};\n}}"
         )
     };
-    let lan: String = targets
+    let lan: Vec<_> = targets
         .iter()
         .filter(|target| target.node.is_none())
-        .map(|target| format!("ip daddr {} ct status dnat masquerade; ", target.address))
+        .map(|target| format!("ip daddr {} ct status dnat masquerade;", target.address))
         .collect();
+    let lan = lan.join(" ");
     let after = format!("chain masquerading {{ type nat hook postrouting priority srcnat; {lan}}}");
     format!("table ip peer; delete table ip peer; table ip peer {{ {chain}\n{after}\n}}")
 }

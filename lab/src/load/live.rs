@@ -53,8 +53,8 @@ impl Second {
 
 impl Display for Second {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = serde_json::to_string(self).map_err(|_| fmt::Error)?;
-        write!(f, "{MARK}{text}")
+        let text = serde_json::to_string(self);
+        write!(f, "{MARK}{}", text.unwrap_or_default())
     }
 }
 

@@ -93,23 +93,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// One for each delay; the time is shared out evenly, and every scenario runs twice.
 fn scenarios(args: &Args) -> Vec<Scenario> {
-    let each = f64::from(args.seconds) / (2.0 * args.late.len() as f64);
+    let all = Duration::from_secs(args.seconds.into()).as_millis() as usize;
+    let each = (all / (2 * args.late.len())).saturating_sub(AROUND_MS);
     let of = |late: f64| {
         let delay = Duration::from_secs_f64(late);
-        let update = scenario::time_of_one_update(args.pods.into(), delay).as_secs_f64();
-        let fit = (each - AROUND) / update;
+        let update = scenario::time_of_one_update(args.pods.into(), delay).as_millis() as usize;
         Scenario {
             kind: args.kind,
             delay,
-            updates: (fit.max(1.0)) as usize,
+            updates: (each / update).max(1),
             kill_agent: false,
         }
     };
     args.late.iter().map(|late| of(*late)).collect()
 }
 
-/// Seconds of a scenario that are no update: building, calm before and after, the last closes.
-const AROUND: f64 = 5.0;
+/// Milliseconds of a scenario that are no update: building, calm before and after, last closes.
+const AROUND_MS: usize = 5000;
 
 fn introduction(args: &Args) -> String {
     let (pods, servers, rate) = (args.pods, args.lan_servers, args.rate);
@@ -156,4 +156,33 @@ fn told(setting: &Setting, scenario: Scenario, contestant: Contestant) -> Result
     )?;
     run::note(&format!("    {}\n", outcome.line()));
     Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn more_time_is_more_updates_and_there_is_always_one() {
+        let updates = |args: &[&str]| {
+            let args = Cli::parse_from([&["demo"], args].concat()).args;
+            let all = scenarios(&args);
+            all.iter().map(|one| one.updates).collect::<Vec<_>>()
+        };
+        assert_eq!(updates(&["--seconds=0"]), [1, 1]);
+        assert_eq!(updates(&["--seconds=10", "--late=30"]), [1]);
+        let (short, long) = (updates(&["--seconds=60"]), updates(&["--seconds=600"]));
+        assert!(
+            long[0] > 2 * short[0] && long[1] > 2 * short[1],
+            "{short:?} {long:?}"
+        );
+    }
 }

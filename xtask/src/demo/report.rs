@@ -125,8 +125,8 @@ What Sluice's data plane did (packets by reason; docs/reasons.md explains each):
         for row in self.0.iter().filter(|row| !row.outcome.status.is_empty()) {
             writeln!(
                 f,
-                "\nthe list {} s late: {} SYNs that met a stopped pod were moved to another endpoint; after\n\
-                 three refusals within 2 s a pod was not asked again.",
+                "\nthe list {} s late: {} SYNs that met a stopped pod were moved to another endpoint (three\n\
+                 refusals within 2 s, and new connections pass a pod by).",
                 row.scenario.delay.as_secs_f64(),
                 row.moved()
             )?;
