@@ -76,8 +76,8 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Test(args) => test::run(&args),
         Command::Verifier(args) => verifier::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::Load(args) => load::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Load(args) => load::run(&args),
         Command::Tidy => tidy::run(),
         Command::Ci => ci::run(),
     }
