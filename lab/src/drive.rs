@@ -1,13 +1,14 @@
 //! Servers and load generators as children: the lab's binary, started where it is wanted, ready when this returns.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{ChildStdout, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::load;
+use crate::load::{self, Second};
 use crate::ns::Ns;
 use crate::proc::{Proc, lab_executable};
 use crate::report::Report;
@@ -96,12 +97,20 @@ impl Server {
 #[derive(Debug)]
 pub struct Load {
     proc: Proc,
-    stdout: BufReader<ChildStdout>,
+    report: JoinHandle<io::Result<String>>,
 }
+
+/// Hears what each second of a load brought.
+pub type EachSecond = Box<dyn FnMut(Second) + Send>;
 
 impl Load {
     /// Starts `lab load` in a namespace; it sends from the moment this returns.
     pub fn start(ns: &Ns, options: &load::Options) -> Result<Self> {
+        Self::start_live(ns, options, Box::new(|_| {}))
+    }
+
+    /// The same, and tells what each second brought, from a thread of its own, if the options say so.
+    pub fn start_live(ns: &Ns, options: &load::Options, each: EachSecond) -> Result<Self> {
         let options = load::Options {
             barrier: true,
             ..options.clone()
@@ -117,7 +126,8 @@ impl Load {
         await_ready(&mut stdout, "the load generator")?;
         let mut stdin = proc.take_stdin().context("no pipe to the load generator")?;
         stdin.write_all(b"go\n").context("starting the load")?;
-        Ok(Self { proc, stdout })
+        let report = std::thread::spawn(move || read_report(stdout, each));
+        Ok(Self { proc, report })
     }
 
     /// The process id.
@@ -132,10 +142,10 @@ impl Load {
 
     /// Waits for its end by time or count, and takes the report.
     pub fn finish(mut self) -> Result<Report> {
-        let mut text = String::new();
-        self.stdout
-            .read_to_string(&mut text)
-            .context("reading the report")?;
+        let text = match self.report.join() {
+            Ok(text) => text.context("reading the report")?,
+            Err(_) => bail!("whoever reads the load's lines panicked"),
+        };
         let status = self.proc.wait_timeout(Duration::from_secs(10))?;
         if !status.success() {
             bail!("the load generator ended with {status}");
@@ -148,6 +158,19 @@ impl Load {
         self.proc.terminate()?;
         self.finish()
     }
+}
+
+/// All lines but those about seconds; ends with the load.
+fn read_report(stdout: BufReader<ChildStdout>, mut each: EachSecond) -> io::Result<String> {
+    let mut text = String::new();
+    for line in stdout.lines() {
+        let line = line?;
+        match line.parse() {
+            Ok(second) => each(second),
+            Err(_) => text.push_str(&line),
+        }
+    }
+    Ok(text)
 }
 
 fn await_ready(stdout: &mut impl BufRead, who: &str) -> Result<()> {

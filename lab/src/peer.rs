@@ -3,7 +3,8 @@
 //!
 //! The kernel's own stack answers for the VIP and conntrack pins each connection; the map is
 //! replaced as a whole in one transaction. Like kube-proxy it prefers ready endpoints, falls back
-//! to terminating ones that serve, refuses when there is none, and forgets the UDP entries of
+//! to terminating ones that serve, refuses when there is none, translates the client's address for
+//! endpoints on the LAN (their replies would not come back here), and forgets the UDP entries of
 //! endpoints that have left.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -46,13 +47,14 @@ impl Directory for NftablesPeer {
             let these = endpoints
                 .iter()
                 .filter(move |endpoint| endpoint.condition == condition);
-            these.map(|endpoint| endpoint.address).collect::<Vec<_>>()
+            these.cloned().collect::<Vec<_>>()
         };
         let mut targets = having(Condition::Ready);
         if targets.is_empty() {
             targets = having(Condition::Terminating);
         }
         let rules = rules(self.vip, self.port, &targets);
+        let targets: Vec<_> = targets.iter().map(|target| target.address).collect();
         self.node
             .run("nft", &[&rules])
             .context("replacing the map")?;
@@ -67,7 +69,7 @@ impl Directory for NftablesPeer {
     }
 }
 
-fn rules(vip: SocketAddrV4, port: u16, targets: &[Ipv4Addr]) -> String {
+fn rules(vip: SocketAddrV4, port: u16, targets: &[Endpoint]) -> String {
     let (address, from) = (vip.ip(), vip.port());
     let verdict = if targets.is_empty() {
         "reject with tcp reset".to_owned()
@@ -75,7 +77,7 @@ fn rules(vip: SocketAddrV4, port: u16, targets: &[Ipv4Addr]) -> String {
         let map: Vec<_> = targets
             .iter()
             .enumerate()
-            .map(|(index, target)| format!("{index} : {target}"))
+            .map(|(index, target)| format!("{index} : {}", target.address))
             .collect();
         let (count, map) = (targets.len(), map.join(", "));
         format!("dnat to numgen random mod {count} map {{ {map} }} : {port}")
@@ -91,7 +93,14 @@ fn rules(vip: SocketAddrV4, port: u16, targets: &[Ipv4Addr]) -> String {
              ip daddr {address} udp dport {from} {verdict};\n}}"
         )
     };
-    format!("table ip peer; delete table ip peer; table ip peer {{ {chain}\n}}")
+    let lan: Vec<_> = targets
+        .iter()
+        .filter(|target| target.node.is_none())
+        .map(|target| format!("ip daddr {} ct status dnat masquerade;", target.address))
+        .collect();
+    let lan = lan.join(" ");
+    let after = format!("chain masquerading {{ type nat hook postrouting priority srcnat; {lan}}}");
+    format!("table ip peer; delete table ip peer; table ip peer {{ {chain}\n{after}\n}}")
 }
 
 #[cfg(test)]
@@ -101,12 +110,20 @@ mod tests {
     #[test]
     fn the_map_has_every_target_once() {
         let vip = SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 64), 80);
-        let targets = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
+        let targets =
+            [("10.0.0.1", Some("n0")), ("10.0.0.2", None)].map(|(address, node)| Endpoint {
+                address: address.parse().expect("an address"),
+                node: node.map(str::to_owned),
+                uid: String::new(),
+                condition: Condition::Ready,
+            });
         let text = rules(vip, 8080, &targets);
         assert!(
             text.contains("mod 2 map { 0 : 10.0.0.1, 1 : 10.0.0.2 } : 8080"),
             "{text}"
         );
+        assert_eq!(text.matches("masquerade;").count(), 1, "{text}");
+        assert!(text.contains("ip daddr 10.0.0.2 ct status"), "{text}");
         assert!(rules(vip, 8080, &[]).contains("reject"));
     }
 }

@@ -5,7 +5,7 @@
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,11 @@ impl Proc {
     /// Takes the child's standard output, if it was piped.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
+    }
+
+    /// Takes the child's standard error, if it was piped.
+    pub fn take_stderr(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
     }
 
     /// Takes the child's standard input, if it was piped.

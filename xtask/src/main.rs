@@ -58,6 +58,7 @@ fn main() -> ExitCode {
     match run::watch_signals().and_then(|()| dispatch(cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) if run::interrupted() => {
+            run::await_teardown();
             eprintln!("xtask: interrupted; what it had started is ended");
             ExitCode::from(130)
         }
@@ -75,8 +76,8 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Test(args) => test::run(&args),
         Command::Verifier(args) => verifier::run(&args),
         Command::Bench(args) => bench::run(&args),
-        Command::Load(args) => load::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Load(args) => load::run(&args),
         Command::Tidy => tidy::run(),
         Command::Ci => ci::run(),
     }

@@ -46,6 +46,22 @@ pub(crate) fn interrupted() -> bool {
         .is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
+/// From here on the signals that end this process take its labs down first, in another thread.
+pub(crate) fn teardown_on_signal() {
+    lab::teardown::teardown_on_signal();
+    lab::teardown::on_teardown(|| eprintln!("xtask: interrupted; what it had started is gone"));
+    LABS.store(true, Ordering::Relaxed);
+}
+
+/// Returns only if no lab has to go: else the thread that takes labs down ends the process, and
+/// must not be cut short by a main thread that fails for want of them.
+pub(crate) fn await_teardown() {
+    while LABS.load(Ordering::Relaxed) {
+        thread::park();
+    }
+}
+
+static LABS: AtomicBool = AtomicBool::new(false);
 static QUIET_STDOUT: AtomicBool = AtomicBool::new(false);
 
 /// Sends headings to standard error from now on: standard output is for a program to read.

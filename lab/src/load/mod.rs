@@ -7,6 +7,7 @@
 mod connect;
 pub mod fetch;
 mod held;
+mod live;
 mod options;
 mod short;
 mod udp;
@@ -23,6 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+pub use live::Second;
 pub use options::{Options, Sources};
 
 use crate::report::{Outcome, Report, Traffic};
@@ -49,6 +51,13 @@ pub async fn run(options: Options) -> Result<Report> {
     // Every task holds a sender: when the last one is gone, receiving ends.
     let (open, mut all_done) = mpsc::channel::<()>(1);
     start_held(&run, &open);
+    if run.options.live {
+        let (run, open) = (Arc::clone(&run), open.clone());
+        tokio::spawn(async move {
+            live::tell(&run).await;
+            drop(open);
+        });
+    }
     tokio::select! {
         () = attempts(&run, &open) => {}
         _ = interrupt.recv() => {}

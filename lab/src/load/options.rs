@@ -11,6 +11,10 @@ use crate::report::Traffic;
 
 /// Options of `lab load`.
 #[derive(Clone, Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "switches of a command line, independent of each other"
+)]
 pub struct Options {
     /// Address and port to connect to.
     #[arg(long)]
@@ -72,6 +76,9 @@ pub struct Options {
     /// Print `ready`, then wait for a line on standard input.
     #[arg(long)]
     pub barrier: bool,
+    /// Say after each second what it brought, as lines before the report.
+    #[arg(long)]
+    pub live: bool,
     /// Threads.
     #[arg(long, default_value_t = 1)]
     pub threads: usize,
@@ -101,6 +108,7 @@ impl Options {
             own_address: false,
             any_body: false,
             barrier: false,
+            live: false,
             threads: 1,
         }
     }
@@ -139,6 +147,7 @@ impl Options {
             ("own-address", self.own_address),
             ("any-body", self.any_body),
             ("barrier", self.barrier),
+            ("live", self.live),
         ];
         args.extend(
             flags
@@ -245,7 +254,8 @@ mod tests {
         options.mix = Traffic::ALL.to_vec();
         options.count = Some(5);
         options.duration = 0.25;
-        (options.own_address, options.any_body, options.barrier) = (true, true, true);
+        (options.own_address, options.any_body) = (true, true);
+        (options.barrier, options.live) = (true, true);
         (options.rate, options.udp_flow, options.threads) = (1, 2, 3);
         let args = std::iter::once(OsString::from("load")).chain(options.to_args());
         assert_eq!(

@@ -28,14 +28,28 @@ struct Member {
 #[derive(Debug, Default)]
 pub struct Fleet {
     members: BTreeMap<PodId, Member>,
+    /// Servers on the LAN: listed as ready throughout, never stopped.
+    lan: Vec<(Proc, Endpoint)>,
 }
 
 impl Fleet {
-    /// Starts so many pods on node 0 of a lab without any.
+    /// Starts so many pods on node 0 of a lab without any, and a server in each of its LAN
+    /// servers.
     pub fn begin(lab: &mut Lab, pods: usize, kind: Kind) -> Result<Self> {
         let mut fleet = Self::default();
         for _ in 0..pods {
             fleet.start(lab, kind)?;
+        }
+        for (index, server) in lab.lan_servers().iter().enumerate() {
+            let uid = format!("lan-{index}");
+            let proc = Server::named(&uid).start(server.netns())?;
+            let listed = Endpoint {
+                address: server.addr(),
+                node: None,
+                uid,
+                condition: Condition::Ready,
+            };
+            fleet.lan.push((proc, listed));
         }
         Ok(fleet)
     }
@@ -71,9 +85,9 @@ impl Fleet {
 
     /// The list as it is to be told.
     pub fn endpoints(&self) -> Vec<Endpoint> {
-        self.members
-            .values()
-            .filter_map(|member| member.listed.clone())
+        let pods = self.members.values();
+        pods.filter_map(|member| member.listed.clone())
+            .chain(self.lan.iter().map(|(_, listed)| listed.clone()))
             .collect()
     }
 

@@ -2,6 +2,7 @@
 //! run the same.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use crate::Lab;
 use crate::agent::Agent;
-use crate::drive::Load;
+use crate::drive::{EachSecond, Load};
 use crate::load::{Options, Sources};
 use crate::manifests::{ManifestList, Manifests};
 use crate::peer::NftablesPeer;
@@ -18,7 +19,7 @@ use crate::rollout::{Directory, Event, Fleet, Plan, Rollout};
 use crate::serve::Kind;
 use crate::stage::PORT;
 use anyhow::{Context as _, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What all scenarios of a run share.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub struct Setting {
     pub rate: u64,
     /// Pods of the Service.
     pub pods: usize,
+    /// Servers on the LAN behind the same Service, reached by full NAT; nobody rolls them.
+    pub lan_servers: usize,
 }
 
 /// What happens to the pods.
@@ -98,6 +101,8 @@ pub struct Outcome {
     pub rollout: Rollout,
     /// `sluice status` at the end; empty without it.
     pub status: String,
+    /// The same for programs: packets by reason.
+    pub reasons: BTreeMap<String, u64>,
 }
 
 impl Outcome {
@@ -120,6 +125,11 @@ const CALM: Duration = Duration::from_millis(700);
 /// Time between the list catching up and the next stop.
 const SETTLE: Duration = Duration::from_millis(700);
 
+/// How long the stops of one rolling update take.
+pub fn time_of_one_update(pods: usize, delay: Duration) -> Duration {
+    (delay + SETTLE) * u32::try_from(pods).unwrap_or(u32::MAX)
+}
+
 /// Runs it, and tells `watch` what happens, with milliseconds since 1970.
 pub fn run(
     setting: &Setting,
@@ -127,7 +137,19 @@ pub fn run(
     contestant: Contestant,
     watch: &mut dyn FnMut(u64, &Event),
 ) -> Result<Outcome> {
-    let mut lab = Lab::builder().pods(0).build()?;
+    run_live(setting, scenario, contestant, watch, None)
+}
+
+/// The same, and `each` hears what each second of the load brought, from another thread.
+pub fn run_live(
+    setting: &Setting,
+    scenario: Scenario,
+    contestant: Contestant,
+    watch: &mut dyn FnMut(u64, &Event),
+    each: Option<EachSecond>,
+) -> Result<Outcome> {
+    let lab = Lab::builder().pods(0).lan_servers(setting.lan_servers);
+    let mut lab = lab.build()?;
     let mut fleet = Fleet::begin(&mut lab, setting.pods, scenario.kind)?;
     let vip = SocketAddrV4::new(Lab::vip(0), 80);
     let manifests = Manifests::create(lab.id())?;
@@ -159,7 +181,9 @@ pub fn run(
     options.rate = setting.rate;
     options.mix = Traffic::ALL.to_vec();
     options.duration = 24.0 * 3600.0;
-    let load = Load::start(client.netns(), &options)?;
+    options.live = each.is_some();
+    let each = each.unwrap_or_else(|| Box::new(|_| {}));
+    let load = Load::start_live(client.netns(), &options, each)?;
     std::thread::sleep(CALM);
     let plan = Plan {
         kind: scenario.kind,
@@ -184,15 +208,33 @@ pub fn run(
     let report = load.stop()?;
     // Those that ignore SIGTERM were asked nothing any more: their grace period ends here.
     fleet.kill_leftovers()?;
-    let status = match agent.borrow().as_ref() {
-        Some(agent) => agent.command(&["status"])?,
-        None => String::new(),
+    let (status, reasons) = match agent.borrow().as_ref() {
+        Some(agent) => (agent.command(&["status"])?, reasons(agent)?),
+        None => (String::new(), BTreeMap::new()),
     };
     Ok(Outcome {
         report,
         rollout,
         status,
+        reasons,
     })
+}
+
+/// Packets by reason, those that never happened left out.
+fn reasons(agent: &Agent) -> Result<BTreeMap<String, u64>> {
+    #[derive(Deserialize)]
+    struct Status {
+        reasons: Vec<Row>,
+    }
+    #[derive(Deserialize)]
+    struct Row {
+        reason: String,
+        packets: u64,
+    }
+    let text = agent.command(&["status", "-o", "json"])?;
+    let status: Status = serde_json::from_str(&text).context("reading `sluice status`")?;
+    let rows = status.reasons.into_iter().filter(|row| row.packets > 0);
+    Ok(rows.map(|row| (row.reason, row.packets)).collect())
 }
 
 /// The agent is dead when the list changes, and comes back to find it changed.

@@ -46,6 +46,7 @@ fn roll(kind: Kind, delay: f64, kill_agent: bool) -> Outcome {
         agent: Path::new(env!("CARGO_BIN_EXE_sluice")).to_owned(),
         rate: 200,
         pods: 3,
+        lan_servers: 0,
     };
     let scenario = Scenario {
         kind,

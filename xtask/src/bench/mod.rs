@@ -66,7 +66,7 @@ enum Part {
 
 /// Form of the table.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-enum Output {
+pub(crate) enum Output {
     /// For people
     #[default]
     Table,

@@ -77,8 +77,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if let Output::Json = args.output {
         run::progress_to_stderr();
     }
-    lab::teardown::teardown_on_signal();
     let setting = prepare(args)?;
+    run::teardown_on_signal();
     let scenarios = scenarios(args);
     let contestants: &[Contestant] = if args.alone {
         &[Contestant::Sluice]
@@ -139,6 +139,7 @@ fn prepare(args: &Args) -> Result<Setting> {
         agent,
         rate: args.rate,
         pods: args.pods,
+        lan_servers: 0,
     })
 }
 
