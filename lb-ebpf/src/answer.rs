@@ -4,7 +4,9 @@
 //! egress program (`Local`). The first SYN-ACK that passes wins the connection; a second
 //! endpoint's is dropped, for the client could follow only one.
 
-use lb_common::abi::{Answered, FlowKey, HANDSHAKE_ANSWERED, Handshake, LINK_VIRTUAL, Link};
+use lb_common::abi::{
+    Answered, FlowKey, HANDSHAKE_ANSWERED, Handshake, LINK_VIRTUAL, Link, STATE_REOPENED,
+};
 use lb_common::wire::Be32;
 use lb_common::wire::l4;
 use lb_common::{Address, Reason, checksum};
@@ -92,6 +94,11 @@ pub fn judge<W: World>(
             }
         }
         world.answered().insert(&key, &answered);
+    }
+    // An old flow of the same client port stays until the handshake completes, and must watch out
+    // for that from now on. Here, not with the SYN: a flood of those would pay for the look-up.
+    if let Some(old) = world.flows().find(&key) {
+        old.update(|old| old.state |= STATE_REOPENED);
     }
     health::answered(world, handshake.endpoint);
     slot.update(|handshake| {

@@ -30,8 +30,8 @@ pub const NAT_REPLY: Names = Names {
     redirect: Reason::ReplyNatRedirect,
 };
 
-/// Forwards a packet of a known flow. None for a SYN, which opens a connection of its own, and for
-/// the ACK that completes it (the flow stays until then), and for a flow whose endpoint is gone.
+/// Forwards a packet of a known flow. None for the ACK that completes another handshake (the flow
+/// stays until then), and for a flow whose endpoint is gone.
 #[inline(always)]
 pub fn forward<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     frame: &mut F,
@@ -41,10 +41,6 @@ pub fn forward<F: Frame, N: Family, W: World<Addr = N::Addr>>(
 ) -> Option<Reason> {
     let flow = slot.read();
     if flow.state & !STATE_PARTIAL != 0 || packet.flags & (l4::SYN | l4::FIN | l4::RST) != 0 {
-        if packet.is_syn() {
-            slot.update(|flow| flow.state |= STATE_REOPENED);
-            return None;
-        }
         let reopened = flow.state & STATE_REOPENED != 0;
         // A RST is the end of it: handed on, it is one that the other side accepts.
         let gone = flow.state & STATE_GONE != 0 && packet.flags & l4::RST == 0;

@@ -55,6 +55,10 @@ fn segment<F: Frame, N: Family, W: World<Addr = N::Addr>>(
     if header_len < l4::TCP_LEN || header_len > net.payload_len {
         return Err(Rest::Closer);
     }
+    if tcp.flags & (l4::SYN | l4::ACK | l4::RST) == l4::SYN {
+        // It opens a connection of its own, whatever flow there is.
+        return Err(Rest::Unknown);
+    }
     let partial = is_partial::<N, W>(world, net, tcp.checksum);
     let slot = world
         .flows()

@@ -75,6 +75,10 @@ fn known_flow<F: Frame, N: Family, W: World<Addr = N::Addr>>(
         return Some(Reason::OtherStation);
     }
     let packet = sound_packet(frame, ethernet, net).ok()?;
+    if packet.is_syn() {
+        // It opens a connection of its own, whatever flow there is.
+        return None;
+    }
     let slot = world.flows().find(&packet.key())?;
     flow::forward::<F, N, W>(frame, world, &packet, &slot)
 }

@@ -75,7 +75,7 @@ pub const STATE_RST: u8 = 4;
 pub const STATE_GONE: u8 = 8;
 /// The sender leaves checksums partial: a match needs no proof.
 pub const STATE_PARTIAL: u8 = 16;
-/// A SYN has come on it since: an ACK may complete another handshake.
+/// Another connection of its tuple has been answered since: an ACK may complete that handshake.
 pub const STATE_REOPENED: u8 = 32;
 
 /// An established flow: the packet's new tuple, and what changes with it.

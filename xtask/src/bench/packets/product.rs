@@ -99,11 +99,13 @@ impl Product {
         Ok(slots.iter().map(|counter| counter.packets).sum())
     }
 
-    /// Forgets all handshakes.
+    /// Forgets all handshakes, oldest first: in the order of a table, their room would be handed
+    /// out again from all over the memory, as it never is to the first ones.
     pub(super) fn clear_handshakes(&mut self) -> Result<()> {
         let mut handshakes = self.hash::<FlowKey<V4>, Handshake<V4>>("handshakes")?;
-        let keys: Vec<_> = handshakes.keys().collect::<Result<_, _>>()?;
-        for key in keys {
+        let mut entries: Vec<_> = handshakes.iter().collect::<Result<_, _>>()?;
+        entries.sort_by_key(|(_, handshake)| scene::number(handshake));
+        for (key, _) in entries {
             handshakes.remove(&key)?;
         }
         Ok(())

@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use lb_common::abi::{
-    Config, Endpoint, Flow, FlowKey, Frontend, FrontendKey, Kind, State, Vip, verdict,
+    Config, Endpoint, Flow, FlowKey, Frontend, FrontendKey, Handshake, Kind, State, Vip, verdict,
 };
 use lb_common::select::{self, Layout};
 use lb_common::wire::l4::Ports;
@@ -248,6 +248,13 @@ fn reply_flow(index: u32) -> (FlowKey<V4>, Flow<V4>) {
         Kind::NatReply,
         NAT.endpoint_id(index),
     )
+}
+
+/// The number of a new connection's packet, as the harness counts them: the lower half of its
+/// address, and its port above.
+pub(super) fn number(handshake: &Handshake<V4>) -> (u16, u16) {
+    let V4([.., c, d]) = handshake.client;
+    (handshake.ports.src.word(), u16::from_ne_bytes([c, d]))
 }
 
 /// A packet that is not ours.
