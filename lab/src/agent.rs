@@ -161,6 +161,11 @@ impl Agent {
         &self.pins
     }
 
+    /// Its process, while there is one.
+    pub fn id(&self) -> Option<u32> {
+        self.proc.as_ref().map(Proc::id)
+    }
+
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Result<Option<std::process::ExitStatus>> {
         match &mut self.proc {

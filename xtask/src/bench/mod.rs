@@ -11,11 +11,13 @@
     reason = "figures for people, far below 2^52"
 )]
 
+mod agent;
 mod memory;
 mod packets;
 pub(crate) mod rollout;
 mod rounds;
 mod table;
+mod throughput;
 
 use anyhow::{Result, bail};
 
@@ -62,6 +64,10 @@ enum Part {
     Packets,
     /// Memory of all maps
     Memory,
+    /// iperf3 through a VIP and directly
+    Throughput,
+    /// The agent's memory and speed
+    Agent,
 }
 
 /// Form of the table.
@@ -100,6 +106,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if args.wants(Part::Memory) {
         table.extend(memory::measure()?);
+    }
+    if args.wants(Part::Throughput) || args.wants(Part::Agent) {
+        lab::teardown::teardown_on_signal();
+        let binary = rollout::binaries(rollout::Profile::Release, !args.no_build)?;
+        if args.wants(Part::Throughput) {
+            table.extend(throughput::measure(&binary, args.rounds.min(5))?);
+        }
+        if args.wants(Part::Agent) {
+            table.extend(agent::measure(&binary)?);
+        }
     }
     match args.output {
         Output::Table => println!("\n{table}"),
