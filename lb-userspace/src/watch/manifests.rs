@@ -6,6 +6,7 @@
 //! nothing. A slow full look catches what no event told (a remount, another host's write).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -165,6 +166,12 @@ fn is_manifest(path: &Path) -> bool {
     !hidden && matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
+/// A file that no manifest is read from: an editor's, or one that is about to be renamed. Names
+/// that begin with two dots are a ConfigMap's, and all its files hang on them.
+fn is_passing(name: &OsStr) -> bool {
+    !is_manifest(Path::new(name)) && !name.as_encoded_bytes().starts_with(b"..")
+}
+
 fn stamp(path: &Path) -> Option<Stamp> {
     use std::os::unix::fs::MetadataExt;
     // Follows symlinks: a ConfigMap's files are links that never change themselves.
@@ -243,6 +250,9 @@ impl Due {
             let file = path
                 .file_name()
                 .filter(|_| path.parent() == Some(&absolute));
+            if file.is_some_and(is_passing) {
+                continue;
+            }
             match file
                 .map(|name| dir.join(name))
                 .filter(|file| is_manifest(file))
