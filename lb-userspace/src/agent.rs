@@ -61,8 +61,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let mut watch = Watch::open().context("listening to the kernel's network events")?;
     let mut agent = Agent::start(settings)?;
     let (news, mut batches) = mpsc::channel(64);
-    let manifests = agent.settings.manifests.clone();
-    let source = tokio::spawn(async move { manifests::follow(&manifests, news).await });
+    let (manifests, kept) = (agent.settings.manifests.clone(), agent.settings.kept());
+    let source = tokio::spawn(async move { manifests::follow(&manifests, kept, news).await });
     let http = agent.serve_http().await?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::desired::Ignored;
 use crate::watch::event::WatchEvent;
 use crate::watch::files::Files;
+use crate::watch::kept::Kept;
 
 /// A file that was closed or renamed into place is complete: wait only for its companions.
 const SETTLE: Duration = Duration::from_millis(2);
@@ -55,6 +56,7 @@ pub enum ManifestError {
 pub struct ManifestDir {
     path: PathBuf,
     files: Files,
+    kept: Kept,
     stamps: BTreeMap<PathBuf, Stamp>,
     trouble: Option<Ignored>,
     problems: Vec<Ignored>,
@@ -65,11 +67,13 @@ pub struct ManifestDir {
 type Stamp = (u64, i64, i64, i64, i64, u64);
 
 impl ManifestDir {
-    /// Reads the whole directory once; `events` then lists it.
-    pub fn open(path: &Path) -> Result<Self, ManifestError> {
+    /// Reads the whole directory once; `events` then lists it. A file that is broken already says
+    /// what was kept of it.
+    pub fn open(path: &Path, kept: Kept) -> Result<Self, ManifestError> {
         let mut dir = Self {
             path: path.to_owned(),
             files: Files::default(),
+            kept,
             stamps: BTreeMap::new(),
             trouble: None,
             problems: Vec::new(),
@@ -80,9 +84,10 @@ impl ManifestDir {
             path: path.to_owned(),
             source,
         })?;
-        for file in found {
-            dir.read(&file);
+        for file in &found {
+            dir.read(file);
         }
+        dir.kept.forget_others(&found);
         Ok(dir)
     }
 
@@ -107,23 +112,45 @@ impl ManifestDir {
     /// Reads one file again, or drops it when it is gone.
     pub fn read(&mut self, file: &Path) {
         let name = file.to_string_lossy().into_owned();
-        match fs::read(file) {
+        let content = content(file);
+        if let Err(e) = &content
+            && e.kind() == io::ErrorKind::NotFound
+        {
+            self.stamps.remove(file);
+            self.files.remove(&name);
+            self.kept.forget(file);
+            return;
+        }
+        self.stamps
+            .insert(file.to_owned(), stamp(file).unwrap_or_default());
+        match content {
             Ok(bytes) => {
-                self.stamps
-                    .insert(file.to_owned(), stamp(file).unwrap_or_default());
-                self.files.put(&name, &bytes);
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                self.stamps.remove(file);
-                self.files.remove(&name);
+                let known = self.files.knows(&name);
+                let mut good = self.files.put(&name, &bytes);
+                if !good
+                    && !known
+                    && let Some(text) = self.kept.load(file)
+                {
+                    good = self.files.put_after(&name, &text, &bytes);
+                }
+                if good {
+                    self.kept.keep(file, bytes);
+                }
             }
             Err(e) => {
-                // A directory named x.yaml and the like.
-                self.stamps
-                    .insert(file.to_owned(), stamp(file).unwrap_or_default());
+                if !self.files.knows(&name)
+                    && let Some(text) = self.kept.load(file)
+                {
+                    self.files.put(&name, &text);
+                }
                 self.files.unreadable(&name, &e.to_string());
             }
         }
+    }
+
+    /// Keeps what is good for the next start.
+    pub fn save(&mut self) {
+        self.kept.save();
     }
 
     /// Files that look different from when they were read, are new or are gone. A directory
@@ -155,6 +182,15 @@ impl ManifestDir {
         found.retain(|path| is_manifest(path));
         Ok(found)
     }
+}
+
+/// A manifest's bytes. Whatever is no file is not opened: a pipe would be waited for.
+fn content(file: &Path) -> io::Result<Vec<u8>> {
+    let kind = fs::metadata(file)?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    fs::read(file)
 }
 
 /// Manifests by their name; hidden files are an editor's or a ConfigMap's own.
@@ -189,11 +225,12 @@ fn stamp(path: &Path) -> Option<Stamp> {
 /// Follows a directory until `events` is closed. The first events list every kind.
 pub async fn follow(
     path: &Path,
+    kept: Kept,
     events: mpsc::Sender<Vec<WatchEvent>>,
 ) -> Result<(), ManifestError> {
     let (seen, mut news) = mpsc::unbounded_channel();
     let mut watcher = Watch::start(path, seen)?;
-    let mut dir = ManifestDir::open(path)?;
+    let mut dir = ManifestDir::open(path, kept)?;
     let mut due = Due::default();
     let mut sweep = tokio::time::interval(SWEEP);
     loop {
@@ -201,6 +238,7 @@ pub async fn follow(
         if !batch.is_empty() && events.send(batch).await.is_err() {
             return Ok(());
         }
+        dir.save();
         tokio::select! {
             event = news.recv() => match event {
                 Some(Ok(event)) => due.note(path, &event),

@@ -8,9 +8,10 @@ pub mod convert;
 pub mod crd;
 mod event;
 pub mod files;
+mod kept;
 pub mod manifests;
-
 pub mod object;
 pub mod parse;
 
 pub use event::{Change, WatchEvent};
+pub use kept::Kept;

@@ -1,16 +1,6 @@
 //! Bad input at a running agent: it says what and where, and what was good goes on.
 
-use lab::report::Traffic;
-use lab::stage::Stage;
-
-use crate::{builder, stage, status, until};
-
-fn traffic_goes_on(stage: &Stage) {
-    let report = stage
-        .run(&stage.options(&[Traffic::Short], 100, 0.5))
-        .expect("report");
-    assert_eq!(report.total().broken(), 0, "{:?}", report.failures.first());
-}
+use crate::{builder, stage, status, traffic_goes_on, until};
 
 #[test]
 #[ignore = "root"]
