@@ -237,13 +237,14 @@ impl NextHops {
                     via: neighbour.ip,
                     ifindex: neighbour.ifindex,
                 };
-                match self.neighbours.get_mut(&route) {
-                    Some(entry) if entry.mac != neighbour.mac => {
-                        entry.mac = neighbour.mac;
-                        true
-                    }
-                    _ => false,
-                }
+                let Some(entry) = self.neighbours.get_mut(&route) else {
+                    return false;
+                };
+                // An administrator may have made it theirs.
+                entry.managed &= !neighbour.permanent;
+                let changed = entry.mac != neighbour.mac;
+                entry.mac = neighbour.mac;
+                changed
             }
             Event::NeighbourGone(neighbour) => {
                 let route = Route {

@@ -236,7 +236,10 @@ fn a_file_that_breaks_between_two_starts_says_what_it_said_before() {
                     told.0.insert(n.name.name);
                 }
                 WatchEvent::Problems(problems) => told.1 = problems,
-                _ => {}
+                WatchEvent::Node(_)
+                | WatchEvent::Service(_)
+                | WatchEvent::Slice(_)
+                | WatchEvent::Pool(_) => {}
             }
         }
         manifests.save();
