@@ -24,6 +24,7 @@ pub struct Agent {
     ns: Ns,
     binary: PathBuf,
     args: Vec<String>,
+    more: Vec<String>,
     pins: PathBuf,
     state: PathBuf,
     log: PathBuf,
@@ -56,7 +57,6 @@ impl Agent {
             args.push(flag.to_owned());
             args.push(path.display().to_string());
         }
-        args.extend(more.iter().map(|&arg| arg.to_owned()));
         let (left, files) = (pins.clone(), [state.clone(), log.clone()]);
         crate::teardown::on_teardown(move || {
             // The namespace is gone by then; what was pinned would outlive it. Nothing is left of
@@ -70,12 +70,18 @@ impl Agent {
             ns: ns.clone(),
             binary: binary.to_owned(),
             args,
+            more: more.iter().map(|&arg| arg.to_owned()).collect(),
             pins,
             state,
             log,
             proc: None,
             wrapper: Vec::new(),
         })
+    }
+
+    /// Other further arguments, from its next start on.
+    pub fn set_more(&mut self, more: &[&str]) {
+        self.more = more.iter().map(|&arg| arg.to_owned()).collect();
     }
 
     /// Has it run under another program, such as one that takes rights away. Before it starts.
@@ -98,6 +104,7 @@ impl Agent {
         command
             .args(words)
             .args(&self.args)
+            .args(&self.more)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);

@@ -36,7 +36,7 @@ use crate::apply::{DrainBook, Executor, KernelStore, read_back, words};
 use crate::desired::Via;
 use crate::load::{Datapath, Options};
 use crate::model::World;
-use crate::netlink::{Event, Links, NextHops, Pods, Watch, disable_send_redirects, links};
+use crate::netlink::{Event, Links, NextHops, Pods, Watch, links};
 use crate::observe::metrics::Metrics;
 use crate::observe::pins::PinnedMaps;
 use crate::observe::state::{MapFill, StateSnapshot};
@@ -186,12 +186,9 @@ impl Agent {
             settings,
             datapath,
         };
-        for problem in disable_send_redirects(agent.settings.interfaces.iter().map(String::as_str))
-        {
-            tracing::warn!(path = %problem.path.display(), error = %problem.source,
-                "cannot be switched off: the kernel may tell clients of pods");
-        }
+        uplink::keep_quiet("all");
         agent.network(&Event::Lost);
+        agent.let_go()?;
         Ok(agent)
     }
 
@@ -265,6 +262,16 @@ impl Agent {
         } else if !keys.is_empty() {
             self.round(Scope::Frontends(&keys), now);
         }
+    }
+
+    /// Takes the programs of an earlier agent off interfaces that nobody asks for any more: nobody
+    /// would look after them.
+    fn let_go(&mut self) -> anyhow::Result<()> {
+        let asked: Vec<_> = self.uplinks.keys().map(String::as_str).collect();
+        for pin in self.datapath.detach_others(&asked)? {
+            tracing::info!(link = %pin.display(), "detached: its interface is not asked for any more");
+        }
+        Ok(())
     }
 
     /// Attaches to every interface that is there and has not got us, or has become another one.

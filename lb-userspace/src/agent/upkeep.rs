@@ -1,4 +1,5 @@
-//! What comes round by itself: sweeping the flows, counting how full the maps are.
+//! What comes round by itself: sweeping the flows, counting how full the maps are, looking whether
+//! somebody has taken our programs away.
 
 use super::{Agent, boot_clock};
 use crate::apply::KernelStore;
@@ -8,6 +9,7 @@ use crate::observe::pins::PinnedMaps;
 impl Agent {
     /// Sweeps the flows in the kernel, and gives back what no flow holds any more.
     pub(super) fn sweep(&mut self) {
+        self.verify();
         let began = boot_clock();
         let sweep = match self.datapath.sweep() {
             Ok(sweep) => sweep,
@@ -36,10 +38,19 @@ impl Agent {
             Ok(fills) => self.fills = fills,
             Err(error) => tracing::warn!(%error, "cannot count the maps' entries"),
         }
-        if let Err(error) = self.datapath.verify() {
-            tracing::error!(%error, "the data plane is not what was attached; attaching again");
-            self.attach();
-        }
         self.snapshot_due = true;
+    }
+
+    /// Looks whether the kernel still holds what was attached; if not, attaches it again.
+    fn verify(&mut self) {
+        let Err(error) = self.datapath.verify() else {
+            return;
+        };
+        tracing::error!(%error, "the data plane is not what was attached; attaching again");
+        let error = error.to_string();
+        for uplink in self.uplinks.values_mut() {
+            uplink.lost(&error);
+        }
+        self.attach();
     }
 }
