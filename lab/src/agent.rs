@@ -87,8 +87,13 @@ impl Agent {
     /// Has it run under another program, such as one that takes rights away. Before it starts.
     #[must_use]
     pub fn under(mut self, wrapper: &[&str]) -> Self {
-        self.wrapper = wrapper.iter().map(|&arg| arg.to_owned()).collect();
+        self.set_wrapper(wrapper);
         self
+    }
+
+    /// Has it run under another program from its next start on.
+    pub fn set_wrapper(&mut self, wrapper: &[&str]) {
+        self.wrapper = wrapper.iter().map(|&arg| arg.to_owned()).collect();
     }
 
     /// Starts the process (again) without waiting for anything.

@@ -6,6 +6,7 @@
 //! and when the agent ends, programs and maps stay where they are.
 
 mod announce;
+mod complaints;
 mod conflicts;
 mod drain;
 mod http;
@@ -127,6 +128,7 @@ struct Agent {
     next_hops: NextHops,
     pods: Pods,
     announcer: Announcer,
+    complaints: complaints::Complaints,
     conflicts: conflicts::Conflicts,
     fills: Vec<MapFill>,
     usage: BTreeMap<u32, u32>,
@@ -176,6 +178,7 @@ impl Agent {
             next_hops: NextHops::default(),
             pods: Pods::default(),
             announcer: Announcer::default(),
+            complaints: complaints::Complaints::default(),
             conflicts: conflicts::Conflicts::default(),
             fills: Vec::new(),
             usage: BTreeMap::new(),
@@ -374,6 +377,7 @@ impl Agent {
             book: &self.book,
             now,
         });
+        self.complaints.look(&snapshot.ignored);
         self.metrics.update(&snapshot);
         self.snapshots.send_replace(Arc::new(snapshot));
     }

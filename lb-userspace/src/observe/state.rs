@@ -139,7 +139,7 @@ pub struct PendingWrite {
 }
 
 /// An object (or a part of one) that was left out.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(default)]
 pub struct IgnoredObject {
     /// `Kind/namespace/name`, or a file with a line.
