@@ -238,12 +238,12 @@ fn what_stands_in_the_way_of_a_start_is_named() {
         said.contains("127.0.0.1:9095 (--metrics-address)"),
         "{said}"
     );
-    let state = stage.manifests.dir().join(".allocations");
-    let good = std::fs::read(&state).expect("allocations");
-    std::fs::write(&state, "{").expect("written");
+    let allocations = stage.manifests.dir().join(".allocations");
+    let good = std::fs::read(&allocations).expect("allocations");
+    std::fs::write(&allocations, "{").expect("written");
     let said = refused(&mut stage, &[]);
-    assert!(said.contains(&state.display().to_string()), "{said}");
-    std::fs::write(&state, good).expect("written");
+    assert!(said.contains(&allocations.display().to_string()), "{said}");
+    std::fs::write(&allocations, good).expect("written");
     let said = refused(&mut stage, &["--metrics-address=everywhere"]);
     assert!(said.contains("everywhere"), "{said}");
     stage.agent.set_more(&[]);
