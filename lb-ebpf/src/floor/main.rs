@@ -5,6 +5,12 @@
 //! `floor_harness` runs any program on a fresh packet each time, for what a program has written
 //! stays in a repeated test run's buffer. Nothing in here is ever attached or shipped.
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
+#![allow(
+    clippy::inline_always,
+    clippy::needless_pass_by_value,
+    clippy::needless_borrows_for_generic_args,
+    reason = "what is not inlined costs a call and a stack frame; entry points take their context by value; a value in a map is borrowed, never copied to the stack"
+)]
 
 #[cfg(target_arch = "bpf")]
 mod harness;

@@ -57,8 +57,8 @@ fn link_word(index: usize) -> u32 {
 
 #[inline(always)]
 fn link_mac() -> Mac {
-    let ([a, b, c, d], [e, f, ..]) = (link_word(1).to_ne_bytes(), link_word(2).to_ne_bytes());
-    Mac([a, b, c, d, e, f])
+    let (start, end) = (link_word(1).to_ne_bytes(), link_word(2).to_ne_bytes());
+    Mac([start[0], start[1], start[2], start[3], end[0], end[1]])
 }
 
 #[inline(always)]

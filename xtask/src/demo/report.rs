@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lab::report::Outcome as Fate;
+use lab::report::{Failure, Outcome as Fate, Side};
 use lab::rollout::scenario::{Contestant, Outcome, Scenario};
 use serde_json::{Value, json};
 
@@ -40,6 +40,18 @@ impl Row {
         moved.map(|(_, packets)| packets).sum()
     }
 
+    /// The first connections that broke, in full. Lost datagrams are only counted.
+    fn broken(&self) -> Vec<&Failure> {
+        let failures = self.outcome.report.failures.iter();
+        let broken = failures.filter(|failure| {
+            matches!(
+                failure.outcome.side(),
+                Side::Before | Side::After | Side::Wrong
+            )
+        });
+        broken.take(8).collect()
+    }
+
     fn ms(&self, share: f64) -> f64 {
         self.outcome.report.connect.quantile(share).as_secs_f64() * 1e3
     }
@@ -65,6 +77,7 @@ impl Row {
                 "p50": self.ms(0.5), "p99": self.ms(0.99), "max": self.slowest_ms(),
             },
             "syns_moved": self.moved(),
+            "broken": self.broken(),
             "reasons": self.outcome.reasons,
         })
     }
@@ -130,6 +143,16 @@ What Sluice's data plane did (packets by reason; docs/reasons.md explains each):
                 row.scenario.delay.as_secs_f64(),
                 row.moved()
             )?;
+            for failure in row.broken() {
+                let Failure {
+                    at_ms,
+                    traffic,
+                    outcome,
+                    detail,
+                } = failure;
+                let at = at_ms.saturating_sub(row.outcome.report.started_ms) as f64 / 1e3;
+                writeln!(f, "    at {at:.1} s: {traffic}, {outcome:?}: {detail}")?;
+            }
             let status = row.outcome.status.lines();
             for line in status.skip_while(|line| !line.starts_with("REASON")) {
                 writeln!(f, "    {line}")?;
