@@ -5,6 +5,8 @@
 //! file only counts when it has stayed away, and a directory that cannot be read changes
 //! nothing. A slow full look catches what no event told (a remount, another host's write).
 
+mod inotify;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -22,6 +23,7 @@ use crate::desired::Ignored;
 use crate::watch::event::WatchEvent;
 use crate::watch::files::Files;
 use crate::watch::kept::Kept;
+use inotify::Watch;
 
 /// A file that was closed or renamed into place is complete: wait only for its companions.
 const SETTLE: Duration = Duration::from_millis(2);
@@ -354,55 +356,6 @@ impl Due {
 
 fn is_metadata(kind: EventKind) -> bool {
     matches!(kind, EventKind::Modify(ModifyKind::Metadata(_)))
-}
-
-type Seen = mpsc::UnboundedSender<notify::Result<notify::Event>>;
-
-/// The inotify watch, renewed when the directory at the path is another one.
-struct Watch {
-    watcher: RecommendedWatcher,
-    inode: Option<u64>,
-}
-
-impl Watch {
-    fn start(path: &Path, seen: Seen) -> Result<Self, ManifestError> {
-        let failed = |source| ManifestError::Watch {
-            path: path.to_owned(),
-            source,
-        };
-        let told = move |event| {
-            // The receiver is gone only when nobody follows any more.
-            let _closed = seen.send(event);
-        };
-        let mut watcher = notify::recommended_watcher(told).map_err(failed)?;
-        watcher
-            .watch(path, RecursiveMode::NonRecursive)
-            .map_err(failed)?;
-        Ok(Self {
-            watcher,
-            inode: inode(path),
-        })
-    }
-
-    fn renew(&mut self, path: &Path) {
-        let now = inode(path);
-        if now.is_none() || now == self.inode {
-            return;
-        }
-        // Unwatching fails when the old directory is gone, which is why we are here.
-        let _gone = self.watcher.unwatch(path);
-        if self
-            .watcher
-            .watch(path, RecursiveMode::NonRecursive)
-            .is_ok()
-        {
-            self.inode = now;
-        }
-    }
-}
-
-fn inode(path: &Path) -> Option<u64> {
-    stamp(path).map(|s| s.0)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod bad_input;
 mod frames;
 mod inside;
 mod interfaces;
+mod interrupted;
 mod leaving;
 mod restart;
 mod rights;
