@@ -6,9 +6,11 @@
 //! and when the agent ends, programs and maps stay where they are.
 
 mod announce;
+mod attached;
 mod complaints;
 mod conflicts;
 mod drain;
+mod exits;
 mod http;
 mod lives;
 mod reset;
@@ -50,6 +52,8 @@ use uplink::Uplink;
 
 /// How often time itself is news: deadlines, retries, announcements.
 const TICK: Duration = Duration::from_millis(250);
+/// How often it is looked whether the programs are still where they were attached.
+const VERIFY: Duration = Duration::from_secs(1);
 /// How often the flow table is swept.
 const SWEEP: Duration = Duration::from_secs(5);
 /// How often map fills are counted.
@@ -68,6 +72,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut tick = every(TICK);
+    let mut verify = every(VERIFY);
     let mut sweep = every(SWEEP);
     let mut fills = every(FILLS);
     let mut resets = every(reset::PACE);
@@ -84,6 +89,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
                 agent.network(&event.unwrap_or(Event::Lost));
             }
             _ = tick.tick() => agent.time_passed(),
+            _ = verify.tick() => agent.verify(),
             _ = sweep.tick() => agent.sweep(),
             _ = resets.tick(), if agent.resets.is_busy() => agent.reset_some(),
             _ = fills.tick() => agent.count(),
@@ -125,6 +131,7 @@ struct Agent {
     executor: Executor,
     links: Links,
     uplinks: BTreeMap<String, Uplink>,
+    exits: exits::Exits,
     next_hops: NextHops,
     pods: Pods,
     announcer: Announcer,
@@ -175,6 +182,7 @@ impl Agent {
                 .iter()
                 .map(|name| (name.clone(), Uplink::default()))
                 .collect(),
+            exits: exits::Exits::default(),
             next_hops: NextHops::default(),
             pods: Pods::default(),
             announcer: Announcer::default(),
@@ -247,6 +255,8 @@ impl Agent {
         };
         if changed {
             self.attach();
+        } else if event.concerns_default_route() {
+            self.follow_default_routes();
         }
         let moved = self.next_hops.handle(event);
         let rerouted = matches!(
@@ -267,27 +277,6 @@ impl Agent {
         }
     }
 
-    /// Takes the programs of an earlier agent off interfaces that nobody asks for any more: nobody
-    /// would look after them.
-    fn let_go(&mut self) -> anyhow::Result<()> {
-        let asked: Vec<_> = self.uplinks.keys().map(String::as_str).collect();
-        for pin in self.datapath.detach_others(&asked)? {
-            tracing::info!(link = %pin.display(), "detached: its interface is not asked for any more");
-        }
-        Ok(())
-    }
-
-    /// Attaches to every interface that is there and has not got us, or has become another one.
-    fn attach(&mut self) {
-        for (name, uplink) in &mut self.uplinks {
-            let link = self.links.by_name(name);
-            if uplink.follow(link, &mut self.datapath, self.settings.xdp_mode) {
-                self.announcer.again();
-            }
-        }
-        self.snapshot_due = true;
-    }
-
     /// Time has passed: deadlines, retries, announcements.
     fn time_passed(&mut self) {
         let now = boot_clock();
@@ -301,7 +290,7 @@ impl Agent {
                 None => self.round(Scope::All, now),
             }
         }
-        if self.uplinks.values().any(Uplink::wants_retry) {
+        if self.uplinks.values().any(Uplink::wants_retry) || self.exits.wants_retry() {
             self.attach();
         }
         for (ifindex, frame) in self.announcer.due(now, &self.vips(), self.uplinks.values()) {
@@ -372,6 +361,7 @@ impl Agent {
             planner: &self.planner,
             executor: &self.executor,
             uplinks: &self.uplinks,
+            exits: &self.exits,
             fills: &self.fills,
             usage: &self.usage,
             book: &self.book,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::exits::Exits;
 use super::settings::Settings;
 use super::uplink::Uplink;
 use crate::apply::{DrainBook, Executor};
@@ -26,6 +27,7 @@ pub(super) struct Parts<'a> {
     pub(super) planner: &'a Planner,
     pub(super) executor: &'a Executor,
     pub(super) uplinks: &'a BTreeMap<String, Uplink>,
+    pub(super) exits: &'a Exits,
     pub(super) fills: &'a [MapFill],
     /// Entries of the flow table by endpoint id, at the last sweep.
     pub(super) usage: &'a BTreeMap<u32, u32>,
@@ -77,6 +79,7 @@ pub(super) fn of(parts: &mut Parts<'_>) -> StateSnapshot {
             .uplinks
             .iter()
             .map(|(name, uplink)| interface(name, uplink))
+            .chain(parts.exits.states())
             .collect(),
         frontends: frontends(parts),
         maps: parts.fills.to_vec(),
@@ -143,6 +146,7 @@ fn readiness(parts: &Parts<'_>, pending: &[PendingWrite], full: Vec<NotReady>) -
             error,
         })
     });
+    let links = links.chain(parts.exits.troubles());
     let writes = pending.first().map(|first| NotReady::FailedWrites {
         count: pending.len(),
         first: format!("{}: {}", first.write, first.error),

@@ -1,5 +1,4 @@
-//! What comes round by itself: sweeping the flows, counting how full the maps are, looking whether
-//! somebody has taken our programs away.
+//! What comes round by itself: sweeping the flows, counting how full the maps are.
 
 use super::{Agent, boot_clock};
 use crate::apply::KernelStore;
@@ -10,7 +9,6 @@ use crate::plan::Scope;
 impl Agent {
     /// Sweeps the flows in the kernel, and gives back what no flow holds any more.
     pub(super) fn sweep(&mut self) {
-        self.verify();
         let began = boot_clock();
         let sweep = match self.datapath.sweep() {
             Ok(sweep) => sweep,
@@ -45,18 +43,5 @@ impl Agent {
             Err(error) => tracing::warn!(%error, "cannot count the maps' entries"),
         }
         self.snapshot_due = true;
-    }
-
-    /// Looks whether the kernel still holds what was attached; if not, attaches it again.
-    fn verify(&mut self) {
-        let Err(error) = self.datapath.verify() else {
-            return;
-        };
-        tracing::error!(%error, "the data plane is not what was attached; attaching again");
-        let error = error.to_string();
-        for uplink in self.uplinks.values_mut() {
-            uplink.lost(&error);
-        }
-        self.attach();
     }
 }

@@ -1,7 +1,10 @@
 //! Interfaces that appear late, vanish, come back, or carry somebody else's program.
 
+use std::net::Ipv4Addr;
+
 use lab::Ns;
 use lab::agent::Agent;
+use lab::load::Sources;
 use lab::manifests::Manifests;
 use lab::report::Traffic;
 use lab::stage::Stage;
@@ -255,6 +258,72 @@ fn an_uplink_that_comes_back_as_another_interface_serves_again() {
     let redirects = "/proc/sys/net/ipv4/conf/eth0/send_redirects";
     let redirects = ns.enter(|| std::fs::read_to_string(redirects));
     assert_eq!(redirects.expect("enters").expect("reads").trim(), "0");
+}
+
+/// A second network between client and node, by which the node reaches the rest of the world: what
+/// comes in by the uplink goes out by another interface.
+fn add_way_out(stage: &Stage) -> Ipv4Addr {
+    let far = Ipv4Addr::new(203, 0, 113, 9);
+    let (node, client) = (stage.lab.node(0).netns(), stage.lab.client(0).netns());
+    let run = |ns: &Ns, words: &str| {
+        let words: Vec<_> = words.split_whitespace().collect();
+        ns.run("ip", &words).expect("ip")
+    };
+    let peer = client.name();
+    run(
+        node,
+        &format!("link add out0 type veth peer name out0 netns {peer}"),
+    );
+    run(node, "addr add 198.51.100.1/24 dev out0");
+    run(client, "addr add 198.51.100.2/24 dev out0");
+    run(client, &format!("addr add {far}/32 dev lo"));
+    run(node, "link set out0 up");
+    run(client, "link set out0 up");
+    run(node, "route replace default via 198.51.100.2 dev out0");
+    far
+}
+
+#[test]
+#[ignore = "root"]
+fn replies_may_leave_by_the_default_route() {
+    let Some(builder) = builder("way_out") else {
+        return;
+    };
+    let mut stage = stage("way-out", builder.pods(2), &[]);
+    let pin = stage.agent.pins().join("v1/links/tcx-out0");
+    let from_afar = |stage: &Stage, far: Ipv4Addr, kinds: &[Traffic]| {
+        let mut options = stage.options(kinds, 100, 1.0);
+        options.sources = Some(Sources(vec![far]));
+        options.own_address = true;
+        let report = stage.run(&options).expect("report");
+        assert_eq!(report.total().broken(), 0, "{:?}", report.failures.first());
+    };
+    let far = add_way_out(&stage);
+    until("the way out is found", || pin.exists());
+    let kinds = [Traffic::Short, Traffic::Keepalive, Traffic::Udp];
+    from_afar(&stage, far, &kinds);
+    assert_eq!(interface(&stage, "out0")["mode"], "egress only");
+    // What refuses leaves by it, too.
+    stage.kill(0).expect("killed");
+    from_afar(&stage, far, &[Traffic::Short]);
+    assert!(stage.counted("failover_reinjected").expect("counted") > 0);
+    // The way out is not the same for ever.
+    let node = stage.lab.node(0).netns();
+    node.run(
+        "ip",
+        &[
+            "route",
+            "replace",
+            "default",
+            "via",
+            "192.0.2.1",
+            "dev",
+            "eth0",
+        ],
+    )
+    .expect("replaced");
+    until("it is let go", || !pin.exists());
+    traffic_goes_on(&stage);
 }
 
 #[test]
