@@ -250,11 +250,24 @@ fn an_uplink_that_comes_back_as_another_interface_serves_again() {
     ns.run("ip", &["route", "add", "default", "via", "192.0.2.1"])
         .expect("route");
     until("eth0 is attached to", || is_ready(&stage));
-    let mut options = stage.options(&Traffic::ALL, 100, 2.0);
+    let mut options = stage.options(&Traffic::ALL, 100, 1.0);
     options.download_bytes = 500_000;
     let report = stage.run(&options).expect("report");
     assert_eq!(report.total().broken(), 0, "{:?}", report.failures.first());
     assert_eq!(report.servers.len(), 3, "{:?}", report.servers);
+    // Another hardware address yet, as bonds give themselves.
+    ns.run(
+        "ip",
+        &["link", "set", "eth0", "address", "02:00:c0:00:02:ab"],
+    )
+    .expect("changed");
+    until("clients and servers are told", || {
+        let client = stage.lab.client(0).netns();
+        let neighbours = client.run("ip", &["neigh", "show", "192.0.2.64"]);
+        neighbours.expect("ip").contains("02:00:c0:00:02:ab")
+    });
+    let report = stage.run(&options).expect("report");
+    assert_eq!(report.total().broken(), 0, "{:?}", report.failures.first());
     let redirects = "/proc/sys/net/ipv4/conf/eth0/send_redirects";
     let redirects = ns.enter(|| std::fs::read_to_string(redirects));
     assert_eq!(redirects.expect("enters").expect("reads").trim(), "0");

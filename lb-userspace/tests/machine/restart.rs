@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use lab::Ns;
+use lab::manifests::Condition;
 use lab::report::Traffic;
 use lab::stage::Stage;
 
@@ -189,4 +190,47 @@ fn what_was_missed_while_no_agent_ran_is_caught_up_with() {
     );
     let endpoints = stage.agent.command(&["endpoints"]).expect("endpoints");
     assert_eq!(endpoints.matches(" draining ").count(), 2, "{endpoints}");
+}
+
+/// Each start reads the maps back, replaces the programs and writes what has changed meanwhile; it is
+/// killed at another moment of that each time.
+#[test]
+#[ignore = "root"]
+fn an_agent_that_is_killed_again_and_again_costs_nothing() {
+    let Some(builder) = builder("again_and_again") else {
+        return;
+    };
+    let mut stage = stage("again", builder.pods(3).lan_servers(1), &[]);
+    let kinds = [Traffic::Short, Traffic::Keepalive, Traffic::Udp];
+    let held = stage.load(&stage.options(&kinds, 100, 6.0)).expect("load");
+    let began = std::time::Instant::now();
+    let mut starts = 0;
+    while began.elapsed().as_secs_f64() < 5.0 {
+        stage.agent.kill().expect("killed");
+        // All of them live on, so that nobody has a reason to fail.
+        for (index, member) in stage.members.iter_mut().enumerate() {
+            let listed = member.listed.as_mut().expect("listed");
+            listed.condition = if starts % 4 == index {
+                Condition::Terminating
+            } else {
+                Condition::Ready
+            };
+        }
+        stage.tell().expect("told");
+        stage.agent.spawn().expect("starts");
+        let life = 50 + starts as u64 * 137 % 800;
+        std::thread::sleep(std::time::Duration::from_millis(life));
+        starts += 1;
+    }
+    stage.agent.kill().expect("killed");
+    stage.agent.run().expect("ready");
+    let report = held.finish().expect("report");
+    assert!(starts > 7, "{starts}");
+    assert_eq!(report.total().broken(), 0, "{:?}", report.failures.first());
+    assert!(
+        report.connect.max() < std::time::Duration::from_millis(900),
+        "a SYN was lost"
+    );
+    let endpoints = stage.agent.command(&["endpoints"]).expect("endpoints");
+    assert_eq!(endpoints.matches(" active ").count(), 6, "{endpoints}");
 }
