@@ -12,5 +12,6 @@ pub mod manifests;
 
 pub mod object;
 pub mod parse;
+mod stamp;
 
 pub use event::{Change, WatchEvent};
