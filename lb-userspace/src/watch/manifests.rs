@@ -19,6 +19,7 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::stamp::{Stamp, stamp};
 use crate::desired::Ignored;
 use crate::watch::event::WatchEvent;
 use crate::watch::files::Files;
@@ -64,9 +65,6 @@ pub struct ManifestDir {
     problems: Vec<Ignored>,
     told: Vec<Ignored>,
 }
-
-/// Tells a changed file from an unchanged one without reading it.
-type Stamp = (u64, i64, i64, i64, i64, u64);
 
 impl ManifestDir {
     /// Reads the whole directory once; `events` then lists it. A file that is broken already says
@@ -208,20 +206,6 @@ fn is_manifest(path: &Path) -> bool {
 /// that begin with two dots are a ConfigMap's, and all its files hang on them.
 fn is_passing(name: &OsStr) -> bool {
     !is_manifest(Path::new(name)) && !name.as_encoded_bytes().starts_with(b"..")
-}
-
-fn stamp(path: &Path) -> Option<Stamp> {
-    use std::os::unix::fs::MetadataExt;
-    // Follows symlinks: a ConfigMap's files are links that never change themselves.
-    let meta = fs::metadata(path).ok()?;
-    Some((
-        meta.ino(),
-        meta.mtime(),
-        meta.mtime_nsec(),
-        meta.ctime(),
-        meta.ctime_nsec(),
-        meta.len(),
-    ))
 }
 
 /// Follows a directory until `events` is closed. The first events list every kind.

@@ -12,6 +12,7 @@ mod kept;
 pub mod manifests;
 pub mod object;
 pub mod parse;
+mod stamp;
 
 pub use event::{Change, WatchEvent};
 pub use kept::Kept;
