@@ -86,6 +86,8 @@ impl ManifestDir {
         })?;
         for file in &found {
             dir.read(file);
+            // At once, or all texts would be in memory together.
+            dir.save();
         }
         dir.kept.forget_others(&found);
         Ok(dir)
