@@ -24,6 +24,7 @@ pub struct Agent {
     ns: Ns,
     binary: PathBuf,
     args: Vec<String>,
+    more: Vec<String>,
     pins: PathBuf,
     state: PathBuf,
     log: PathBuf,
@@ -56,7 +57,6 @@ impl Agent {
             args.push(flag.to_owned());
             args.push(path.display().to_string());
         }
-        args.extend(more.iter().map(|&arg| arg.to_owned()));
         let (left, files) = (pins.clone(), [state.clone(), log.clone()]);
         crate::teardown::on_teardown(move || {
             // The namespace is gone by then; what was pinned would outlive it. Nothing is left of
@@ -70,6 +70,7 @@ impl Agent {
             ns: ns.clone(),
             binary: binary.to_owned(),
             args,
+            more: more.iter().map(|&arg| arg.to_owned()).collect(),
             pins,
             state,
             log,
@@ -78,11 +79,21 @@ impl Agent {
         })
     }
 
+    /// Other further arguments, from its next start on.
+    pub fn set_more(&mut self, more: &[&str]) {
+        self.more = more.iter().map(|&arg| arg.to_owned()).collect();
+    }
+
     /// Has it run under another program, such as one that takes rights away. Before it starts.
     #[must_use]
     pub fn under(mut self, wrapper: &[&str]) -> Self {
-        self.wrapper = wrapper.iter().map(|&arg| arg.to_owned()).collect();
+        self.set_wrapper(wrapper);
         self
+    }
+
+    /// Has it run under another program from its next start on.
+    pub fn set_wrapper(&mut self, wrapper: &[&str]) {
+        self.wrapper = wrapper.iter().map(|&arg| arg.to_owned()).collect();
     }
 
     /// Starts the process (again) without waiting for anything.
@@ -98,6 +109,7 @@ impl Agent {
         command
             .args(words)
             .args(&self.args)
+            .args(&self.more)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);

@@ -1,14 +1,15 @@
 //! A folder of manifests that a lab's agent follows: one Service and its endpoints, rewritten as
 //! a whole and renamed into place, as a ConfigMap's update does.
 
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::{Path, PathBuf};
-use std::{fs, process};
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use crate::rollout::Directory;
+use crate::teardown::TemporaryDir;
 
 /// How an endpoint stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,24 +40,19 @@ pub struct Endpoint {
 /// The folder.
 #[derive(Debug)]
 pub struct Manifests {
-    dir: PathBuf,
+    dir: TemporaryDir,
 }
 
 impl Manifests {
     /// A new folder under the system's temporary one; removed when dropped.
     pub fn create(name: &str) -> Result<Self> {
-        let dir = std::env::temp_dir().join(format!("slab-{}-{name}", process::id()));
-        fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
-        let left = dir.clone();
-        crate::teardown::on_teardown(move || {
-            let _ = fs::remove_dir_all(left);
-        });
+        let dir = TemporaryDir::new(name)?;
         Ok(Self { dir })
     }
 
     /// Where it is.
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.dir.path()
     }
 
     /// Writes the Service `web` on `vip` with TCP and UDP, and its endpoints on `port`.
@@ -76,18 +72,11 @@ impl Manifests {
              "addressType": "IPv4", "ports": [slice_port("TCP", "tcp"), slice_port("UDP", "udp")],
              "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>()},
         ]});
-        let new = self.dir.join(".new");
+        let new = self.dir().join(".new");
         let text = serde_json::to_vec_pretty(&list)?;
         fs::write(&new, text).with_context(|| format!("writing {}", new.display()))?;
-        let path = self.dir.join("web.json");
+        let path = self.dir().join("web.json");
         fs::rename(&new, &path).with_context(|| format!("renaming to {}", path.display()))
-    }
-}
-
-impl Drop for Manifests {
-    fn drop(&mut self) {
-        // What is left in the temporary folder hurts nobody.
-        let _ = fs::remove_dir_all(&self.dir);
     }
 }
 

@@ -1,9 +1,11 @@
 //! Names that say who owns a namespace: `slab-<pid>-<start>-<n>-<role>`.
 //!
 //! Process ids are given out again, so the owner's start time is part of the name: leftovers of a dead owner are
-//! told apart from a living lab, and two labs never collide. Interfaces need no such care, they live inside.
+//! told apart from a living lab, and two labs never collide. Pins and temporary files are named alike. Interfaces need
+//! no such care, they live inside.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
@@ -19,6 +21,25 @@ pub(crate) fn fresh_id() -> Result<String> {
     let start = start_time(pid).context("this process is not in /proc")?;
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     Ok(format!("{PREFIX}-{pid:x}-{start:x}-{n:x}"))
+}
+
+/// Where this process may put something that is not to outlive it.
+pub(crate) fn temporary(role: &str) -> Result<PathBuf> {
+    let pid = std::process::id();
+    let start = start_time(pid).context("this process is not in /proc")?;
+    Ok(std::env::temp_dir().join(format!("{PREFIX}-{pid:x}-{start:x}-tmp-{role}")))
+}
+
+/// Everything in this folder whose owner is gone.
+pub(crate) fn stale_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| {
+            let name = entry.file_name();
+            owner(&name.to_string_lossy()).is_some_and(|owner| owner.is_gone())
+        })
+        .map(|entry| entry.path())
+        .collect()
 }
 
 /// The namespace names that exist and belong to this lab.
@@ -104,6 +125,15 @@ mod tests {
         assert!(!own.is_gone());
         own.start += 1;
         assert!(own.is_gone(), "same pid, another start time");
+    }
+
+    #[test]
+    fn temporary_things_have_an_owner() {
+        let path = temporary("a-b").expect("own");
+        let name = path.file_name().and_then(|name| name.to_str());
+        let own = owner(name.expect("a name")).expect("parsed");
+        assert_eq!(own.pid, std::process::id());
+        assert!(!own.is_gone());
     }
 
     #[test]

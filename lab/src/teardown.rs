@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,16 +19,57 @@ use nix::unistd::Pid;
 use crate::names;
 use crate::ns::Ns;
 
+/// Where agents of labs pin, each in a folder named as its namespace.
+const BPF_FS: &str = "/sys/fs/bpf";
+
 type Hook = Box<dyn FnOnce() + Send>;
 
 static LIVE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 static HOOKS: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
 
-/// Removes what labs of dead processes left behind (namespaces, and the processes in them); returns their number.
+/// Removes what labs of dead processes left behind (namespaces, and the processes in them, then pins and temporary
+/// files); returns their number.
 pub fn cleanup_stale() -> Result<usize> {
     let ids = names::stale_ids();
     ids.iter().try_for_each(|id| remove_lab(id))?;
+    for folder in [Path::new(BPF_FS), &std::env::temp_dir()] {
+        for path in names::stale_in(folder) {
+            // Somebody else may clean up as well, and what is left is found by the next.
+            let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+        }
+    }
     Ok(ids.len())
+}
+
+/// A folder for as long as this lives, and no longer than the process.
+#[derive(Debug)]
+pub struct TemporaryDir {
+    path: PathBuf,
+}
+
+impl TemporaryDir {
+    /// Makes one under the system's temporary folder; names are this process's own.
+    pub fn new(name: &str) -> Result<Self> {
+        let path = names::temporary(name)?;
+        fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
+        let left = path.clone();
+        on_teardown(move || {
+            let _ = fs::remove_dir_all(left);
+        });
+        Ok(Self { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for TemporaryDir {
+    fn drop(&mut self) {
+        // What stays is found by whoever cleans up next.
+        let _ = fs::remove_dir_all(&self.path);
+    }
 }
 
 /// From here on SIGINT, SIGTERM and SIGHUP tear down every lab of this process, then end it with status 128 + n.

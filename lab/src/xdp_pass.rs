@@ -1,7 +1,8 @@
-//! A two-instruction XDP program that passes everything, on one interface, in native mode.
+//! Two-instruction programs that pass everything, on one interface: native XDP, and TCX egress.
 //!
-//! What native XDP transmits on one end of a veth pair is lost unless the other end has a program, too. This is that
-//! program, loaded by raw `bpf(2)` so that the lab needs no object file. It must never do anything but pass.
+//! What native XDP transmits on one end of a veth pair is lost unless the other end has a program, too; and tests want
+//! programs of somebody else. Loaded by raw `bpf(2)` so that the lab needs no object file. They must never do anything
+//! but pass.
 
 use std::ffi::c_long;
 use std::io;
@@ -10,13 +11,20 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use anyhow::{Context, Result};
 
 const BPF_PROG_LOAD: c_long = 5;
+const BPF_PROG_QUERY: c_long = 16;
 const BPF_LINK_CREATE: c_long = 28;
+const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 const BPF_XDP: u32 = 37;
+const BPF_TCX_EGRESS: u32 = 47;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+/// Passes super-packets of several fragments, or the peer would lose its segmentation offload.
+const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 
 /// `r0 = 2 (XDP_PASS); exit`, in the machine's own byte order as the kernel wants it.
-const PROGRAM: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
+const XDP_PASS: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
+/// `r0 = -1 (TCX_NEXT); exit`.
+const TCX_NEXT: [u64; 2] = [0xffff_ffff_0000_00b7, 0x0000_0000_0000_0095];
 
 /// The attached program; it leaves the interface when this is dropped.
 #[derive(Debug)]
@@ -27,20 +35,61 @@ pub struct XdpPass {
 impl XdpPass {
     /// Attaches to an interface of the caller's namespace (see [`crate::Ns::enter`]).
     pub fn attach(interface: &str) -> Result<Self> {
-        let index = nix::net::if_::if_nametoindex(interface)
-            .with_context(|| format!("no interface {interface}"))?;
-        let program = load().context("loading a passing XDP program (is bpf(2) allowed here?)")?;
-        let mut attr = LinkCreate {
-            prog_fd: program.as_raw_fd().cast_unsigned(),
-            target_ifindex: index,
-            attach_type: BPF_XDP,
-            flags: XDP_FLAGS_DRV_MODE,
-        };
-        let link = bpf(BPF_LINK_CREATE, &mut attr).with_context(|| {
-            format!("attaching a passing XDP program to {interface} in native mode")
-        })?;
+        let program = load(BPF_PROG_TYPE_XDP, &XDP_PASS, BPF_F_XDP_HAS_FRAGS)?;
+        let link = attach(interface, &program, BPF_XDP, XDP_FLAGS_DRV_MODE)?;
         Ok(Self { _link: link })
     }
+}
+
+/// A program at the end of an interface's egress chain; it leaves when this is dropped.
+#[derive(Debug)]
+pub struct TcxNext {
+    _link: OwnedFd,
+}
+
+impl TcxNext {
+    /// Attaches to an interface of the caller's namespace (see [`crate::Ns::enter`]).
+    pub fn attach(interface: &str) -> Result<Self> {
+        let program = load(BPF_PROG_TYPE_SCHED_CLS, &TCX_NEXT, 0)?;
+        let link = attach(interface, &program, BPF_TCX_EGRESS, 0)?;
+        Ok(Self { _link: link })
+    }
+}
+
+fn attach(interface: &str, program: &OwnedFd, attach_type: u32, flags: u32) -> Result<OwnedFd> {
+    let index = nix::net::if_::if_nametoindex(interface)
+        .with_context(|| format!("no interface {interface}"))?;
+    let mut attr = LinkCreate {
+        prog_fd: program.as_raw_fd().cast_unsigned(),
+        target_ifindex: index,
+        attach_type,
+        flags,
+    };
+    open(BPF_LINK_CREATE, &mut attr)
+        .with_context(|| format!("attaching a passing program to {interface}"))
+}
+
+/// Ids of the programs in the egress chain of an interface of the caller's namespace, first to last.
+pub fn tcx_egress_programs(interface: &str) -> Result<Vec<u32>> {
+    let index = nix::net::if_::if_nametoindex(interface)
+        .with_context(|| format!("no interface {interface}"))?;
+    let mut ids = vec![0_u32; 64];
+    let mut attr = ProgQuery {
+        target_ifindex: index,
+        attach_type: BPF_TCX_EGRESS,
+        query_flags: 0,
+        attach_flags: 0,
+        prog_ids: ids.as_mut_ptr() as u64,
+        count: 64,
+        pad: 0,
+    };
+    match bpf(BPF_PROG_QUERY, &mut attr) {
+        Ok(_) => ids.truncate(attr.count as usize),
+        // No chain.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => ids.clear(),
+        Err(error) => return Err(error).context("asking for the programs of an interface"),
+    }
+    Ok(ids)
 }
 
 /// The head of `union bpf_attr` for BPF_PROG_LOAD; the kernel takes what is left out for zero.
@@ -67,30 +116,48 @@ struct LinkCreate {
     flags: u32,
 }
 
-fn load() -> io::Result<OwnedFd> {
-    // Passes super-packets of several fragments, or the peer would lose its segmentation offload.
-    const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
+/// The head of `union bpf_attr` for BPF_PROG_QUERY.
+#[repr(C)]
+struct ProgQuery {
+    target_ifindex: u32,
+    attach_type: u32,
+    query_flags: u32,
+    attach_flags: u32,
+    prog_ids: u64,
+    count: u32,
+    pad: u32,
+}
+
+fn load(prog_type: u32, program: &'static [u64; 2], prog_flags: u32) -> Result<OwnedFd> {
     let license = c"Apache-2.0";
     let mut attr = ProgLoad {
-        prog_type: BPF_PROG_TYPE_XDP,
+        prog_type,
         insn_cnt: 2,
-        insns: PROGRAM.as_ptr() as u64,
+        insns: program.as_ptr() as u64,
         license: license.as_ptr() as u64,
         log_level: 0,
         log_size: 0,
         log_buf: 0,
         kern_version: 0,
-        prog_flags: BPF_F_XDP_HAS_FRAGS,
+        prog_flags,
         prog_name: *b"lab_pass\0\0\0\0\0\0\0\0",
     };
-    bpf(BPF_PROG_LOAD, &mut attr)
+    open(BPF_PROG_LOAD, &mut attr).context("loading a passing program (is bpf(2) allowed here?)")
 }
 
-/// One `bpf(2)` call that makes a file descriptor. `T` must be the head of `union bpf_attr` for this command.
-fn bpf<T>(command: c_long, attr: &mut T) -> io::Result<OwnedFd> {
+/// One `bpf(2)` call that makes a file descriptor. `T` as for [`bpf`].
+fn open<T>(command: c_long, attr: &mut T) -> io::Result<OwnedFd> {
+    let fd = bpf(command, attr)?;
+    // SAFETY: the commands used with this return a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// One `bpf(2)` call. `T` must be the head of `union bpf_attr` for this command.
+fn bpf<T>(command: c_long, attr: &mut T) -> io::Result<i32> {
     // SAFETY: `attr` is a live, exclusively borrowed `repr(C)` value without padding, and its exact size goes along;
-    // the pointers inside (instructions, license) are to constants that live for ever.
-    let fd = unsafe {
+    // the pointers inside (instructions, license, room for ids) are to memory that outlives the call, and what the
+    // kernel writes to has the length that goes along.
+    let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
             command,
@@ -98,10 +165,8 @@ fn bpf<T>(command: c_long, attr: &mut T) -> io::Result<OwnedFd> {
             size_of::<T>(),
         )
     };
-    let fd = i32::try_from(fd).map_err(io::Error::other)?;
-    if fd < 0 {
+    if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: both commands used here return a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    i32::try_from(result).map_err(io::Error::other)
 }

@@ -6,8 +6,11 @@
 //! and when the agent ends, programs and maps stay where they are.
 
 mod announce;
+mod attached;
+mod complaints;
 mod conflicts;
 mod drain;
+mod exits;
 mod http;
 mod lives;
 mod reset;
@@ -36,7 +39,7 @@ use crate::apply::{DrainBook, Executor, KernelStore, read_back, words};
 use crate::desired::Via;
 use crate::load::{Datapath, Options};
 use crate::model::World;
-use crate::netlink::{Event, Links, NextHops, Pods, Watch, disable_send_redirects, links};
+use crate::netlink::{Event, Links, NextHops, Pods, Watch, links};
 use crate::observe::metrics::Metrics;
 use crate::observe::pins::PinnedMaps;
 use crate::observe::state::{MapFill, StateSnapshot};
@@ -49,6 +52,8 @@ use uplink::Uplink;
 
 /// How often time itself is news: deadlines, retries, announcements.
 const TICK: Duration = Duration::from_millis(250);
+/// How often it is looked whether the programs are still where they were attached.
+const VERIFY: Duration = Duration::from_secs(1);
 /// How often the flow table is swept.
 const SWEEP: Duration = Duration::from_secs(5);
 /// How often map fills are counted.
@@ -61,12 +66,13 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let mut watch = Watch::open().context("listening to the kernel's network events")?;
     let mut agent = Agent::start(settings)?;
     let (news, mut batches) = mpsc::channel(64);
-    let manifests = agent.settings.manifests.clone();
-    let source = tokio::spawn(async move { manifests::follow(&manifests, news).await });
+    let (manifests, kept) = (agent.settings.manifests.clone(), agent.settings.kept());
+    let source = tokio::spawn(async move { manifests::follow(&manifests, kept, news).await });
     let http = agent.serve_http().await?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut tick = every(TICK);
+    let mut verify = every(VERIFY);
     let mut sweep = every(SWEEP);
     let mut fills = every(FILLS);
     let mut resets = every(reset::PACE);
@@ -83,6 +89,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
                 agent.network(&event.unwrap_or(Event::Lost));
             }
             _ = tick.tick() => agent.time_passed(),
+            _ = verify.tick() => agent.verify(),
             _ = sweep.tick() => agent.sweep(),
             _ = resets.tick(), if agent.resets.is_busy() => agent.reset_some(),
             _ = fills.tick() => agent.count(),
@@ -124,9 +131,11 @@ struct Agent {
     executor: Executor,
     links: Links,
     uplinks: BTreeMap<String, Uplink>,
+    exits: exits::Exits,
     next_hops: NextHops,
     pods: Pods,
     announcer: Announcer,
+    complaints: complaints::Complaints,
     conflicts: conflicts::Conflicts,
     fills: Vec<MapFill>,
     usage: BTreeMap<u32, u32>,
@@ -173,9 +182,11 @@ impl Agent {
                 .iter()
                 .map(|name| (name.clone(), Uplink::default()))
                 .collect(),
+            exits: exits::Exits::default(),
             next_hops: NextHops::default(),
             pods: Pods::default(),
             announcer: Announcer::default(),
+            complaints: complaints::Complaints::default(),
             conflicts: conflicts::Conflicts::default(),
             fills: Vec::new(),
             usage: BTreeMap::new(),
@@ -186,12 +197,9 @@ impl Agent {
             settings,
             datapath,
         };
-        for problem in disable_send_redirects(agent.settings.interfaces.iter().map(String::as_str))
-        {
-            tracing::warn!(path = %problem.path.display(), error = %problem.source,
-                "cannot be switched off: the kernel may tell clients of pods");
-        }
+        uplink::keep_quiet("all");
         agent.network(&Event::Lost);
+        agent.let_go()?;
         Ok(agent)
     }
 
@@ -247,6 +255,8 @@ impl Agent {
         };
         if changed {
             self.attach();
+        } else if event.concerns_default_route() {
+            self.follow_default_routes();
         }
         let moved = self.next_hops.handle(event);
         let rerouted = matches!(
@@ -267,17 +277,6 @@ impl Agent {
         }
     }
 
-    /// Attaches to every interface that is there and has not got us, or has become another one.
-    fn attach(&mut self) {
-        for (name, uplink) in &mut self.uplinks {
-            let link = self.links.by_name(name);
-            if uplink.follow(link, &mut self.datapath, self.settings.xdp_mode) {
-                self.announcer.again();
-            }
-        }
-        self.snapshot_due = true;
-    }
-
     /// Time has passed: deadlines, retries, announcements.
     fn time_passed(&mut self) {
         let now = boot_clock();
@@ -291,7 +290,7 @@ impl Agent {
                 None => self.round(Scope::All, now),
             }
         }
-        if self.uplinks.values().any(Uplink::wants_retry) {
+        if self.uplinks.values().any(Uplink::wants_retry) || self.exits.wants_retry() {
             self.attach();
         }
         for (ifindex, frame) in self.announcer.due(now, &self.vips(), self.uplinks.values()) {
@@ -362,11 +361,13 @@ impl Agent {
             planner: &self.planner,
             executor: &self.executor,
             uplinks: &self.uplinks,
+            exits: &self.exits,
             fills: &self.fills,
             usage: &self.usage,
             book: &self.book,
             now,
         });
+        self.complaints.look(&snapshot.ignored);
         self.metrics.update(&snapshot);
         self.snapshots.send_replace(Arc::new(snapshot));
     }

@@ -76,6 +76,7 @@ pub(crate) struct PinDir {
 
 impl PinDir {
     pub(crate) fn new(name: &str) -> Self {
+        remove_stale();
         let path = format!("/sys/fs/bpf/sluice-test-{}-{name}", std::process::id());
         Self {
             path: PathBuf::from(path),
@@ -92,6 +93,23 @@ impl PinDir {
 
     pub(crate) fn open(&self, object: &'static [u8]) -> Datapath {
         Datapath::open(self.options(object)).expect("opens")
+    }
+}
+
+/// Pins of test programs that were killed: maps of a third of a gigabyte each.
+fn remove_stale() {
+    let entries = std::fs::read_dir("/sys/fs/bpf").into_iter().flatten();
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let pid = name
+            .strip_prefix("sluice-test-")
+            .and_then(|rest| rest.split('-').next());
+        let pid = pid.and_then(|pid| pid.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Another test may be at it as well.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -124,12 +124,13 @@ struct Attached {
     sluice: PathBuf,
     pin_dir: PathBuf,
     address: SocketAddr,
+    /// A folder for what the agent remembers.
     state: PathBuf,
 }
 
 impl Attached {
     fn start(args: &Args, sluice: PathBuf, manifests: &Path) -> Result<Self> {
-        let state = std::env::temp_dir().join(format!("sluice-load-{}.json", std::process::id()));
+        let state = std::env::temp_dir().join(format!("sluice-load-{}", std::process::id()));
         let mut command = Command::new(&sluice);
         command
             .args(["agent", "--xdp-mode", &args.mode])
@@ -140,7 +141,7 @@ impl Attached {
             .arg("--pin-dir")
             .arg(&args.pin_dir)
             .arg("--state-file")
-            .arg(&state);
+            .arg(state.join("allocations.json"));
         for interface in &args.interfaces {
             command.args(["--interface", interface]);
         }
@@ -231,7 +232,7 @@ impl Drop for Attached {
             eprintln!("xtask: not everything is detached: {error:#}");
         }
         // There is none if the agent did not get that far.
-        let _ = std::fs::remove_file(&self.state);
+        let _ = std::fs::remove_dir_all(&self.state);
     }
 }
 

@@ -102,6 +102,24 @@ pub fn udp(
     ipv4(src_mac, dst_mac, *from.ip(), *to.ip(), 17, &segment)
 }
 
+/// Builds an ICMP frame: kind and code, then four bytes and whatever it quotes.
+///
+/// # Panics
+/// If the body is too long for its length field.
+pub fn icmp(
+    src_mac: [u8; 6],
+    dst_mac: [u8; 6],
+    [from, to]: [Ipv4Addr; 2],
+    [kind, code]: [u8; 2],
+    body: &[u8],
+) -> Vec<u8> {
+    let mut message = vec![kind, code, 0, 0];
+    message.extend(body);
+    let sum = checksum(&message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    ipv4(src_mac, dst_mac, from, to, 1, &message)
+}
+
 /// All that an ARP frame says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Arp {

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 
 use crate::ns::Ns;
 
-pub use frame::{Arp, TcpFrame, arp, checksum, tcp, tcp_flags, udp};
+pub use frame::{Arp, TcpFrame, arp, checksum, icmp, tcp, tcp_flags, udp};
 pub use packet::RawSocket;
 
 /// Forged SYNs to a frontend, each from another address and port.

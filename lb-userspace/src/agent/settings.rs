@@ -15,6 +15,7 @@ use lb_common::{V4, limits};
 use super::uplink::Uplink;
 use crate::load::XdpMode;
 use crate::model::{Allocations, Context};
+use crate::watch::Kept;
 
 /// Settings of one agent.
 #[derive(Clone, Debug)]
@@ -71,6 +72,11 @@ impl Settings {
             refusals: limits::REFUSALS_PER_SECOND,
             failover: u32::from(self.failover),
         }
+    }
+
+    /// The last good manifests, beside the allocations.
+    pub(super) fn kept(&self) -> Kept {
+        Kept::within(self.state_file.with_extension("manifests"))
     }
 
     /// Who had which VIP before a restart.

@@ -5,17 +5,18 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::exits::Exits;
 use super::settings::Settings;
 use super::uplink::Uplink;
 use crate::apply::{DrainBook, Executor};
-use crate::desired::{FrontendKey, FrontendVerdict, Policy};
+use crate::desired::{Desired, FrontendKey, FrontendVerdict, Policy, Protocol};
 use crate::model::World;
 use crate::observe::health::{NotReady, Readiness};
 use crate::observe::state::{
     EndpointStateEntry, FORMAT, FrontendState, IgnoredObject, InterfaceState, MapFill,
     PendingWrite, StateSnapshot,
 };
-use crate::plan::Planner;
+use crate::plan::{LeftOut, Planner};
 use crate::timer::drain::{Drains, EndpointRef, Lifecycle};
 
 /// What the snapshot is made of.
@@ -26,6 +27,7 @@ pub(super) struct Parts<'a> {
     pub(super) planner: &'a Planner,
     pub(super) executor: &'a Executor,
     pub(super) uplinks: &'a BTreeMap<String, Uplink>,
+    pub(super) exits: &'a Exits,
     pub(super) fills: &'a [MapFill],
     /// Entries of the flow table by endpoint id, at the last sweep.
     pub(super) usage: &'a BTreeMap<u32, u32>,
@@ -59,21 +61,25 @@ pub(super) fn of(parts: &mut Parts<'_>) -> StateSnapshot {
             reason: ignored.reason.clone(),
         })
         .collect();
-    ignored.extend(parts.planner.left_out().map(|left| IgnoredObject {
-        object: format!("{}:{}", left.address, left.port),
-        reason: left.reason.to_string(),
+    let left_out: Vec<_> = parts.planner.left_out().collect();
+    let desired = parts.world.desired();
+    ignored.extend(left_out.iter().map(|left| IgnoredObject {
+        object: owner(desired, left),
+        reason: left.to_string(),
     }));
+    let full = full_maps(desired, &left_out);
     StateSnapshot {
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         node: parts.settings.node_name.clone(),
         pin_dir: parts.settings.pin_dir.display().to_string(),
         taken: parts.now.as_nanos() as u64,
-        readiness: readiness(parts, &pending),
+        readiness: readiness(parts, &pending, full),
         interfaces: parts
             .uplinks
             .iter()
             .map(|(name, uplink)| interface(name, uplink))
+            .chain(parts.exits.states())
             .collect(),
         frontends: frontends(parts),
         maps: parts.fills.to_vec(),
@@ -82,7 +88,50 @@ pub(super) fn of(parts: &mut Parts<'_>) -> StateSnapshot {
     }
 }
 
-fn readiness(parts: &Parts<'_>, pending: &[PendingWrite]) -> Readiness {
+/// The Service that something belongs to that was left out, or the address alone.
+fn owner(desired: &Desired, left: &LeftOut) -> String {
+    let key = |port, protocol| FrontendKey {
+        address: left.address,
+        port,
+        protocol,
+    };
+    let (first, last) = match left.port {
+        Some((port, protocol)) => (key(port, protocol), key(port, protocol)),
+        None => (key(0, Protocol::Tcp), key(u16::MAX, Protocol::Udp)),
+    };
+    let frontend = desired.frontends.range(first..=last).next();
+    frontend.map_or_else(
+        || format!("VIP {}", left.address),
+        |(_, frontend)| format!("Service/{}", frontend.service),
+    )
+}
+
+/// What found no room, by map: the first of it, and how much more.
+fn full_maps(desired: &Desired, left_out: &[LeftOut]) -> Vec<NotReady> {
+    let mut by_map: BTreeMap<&str, (String, usize)> = BTreeMap::new();
+    for left in left_out {
+        if let Some(map) = left.reason.full_map() {
+            let first = || (format!("{}, {left}", owner(desired, left)), 0);
+            by_map
+                .entry(map)
+                .and_modify(|(_, more)| *more += 1)
+                .or_insert_with(first);
+        }
+    }
+    let said = by_map
+        .into_iter()
+        .map(|(map, (first, more))| NotReady::MapFull {
+            map: map.to_owned(),
+            object: if more == 0 {
+                first
+            } else {
+                format!("{first}, and {more} more")
+            },
+        });
+    said.collect()
+}
+
+fn readiness(parts: &Parts<'_>, pending: &[PendingWrite], full: Vec<NotReady>) -> Readiness {
     let lists = parts
         .world
         .missing()
@@ -97,11 +146,12 @@ fn readiness(parts: &Parts<'_>, pending: &[PendingWrite]) -> Readiness {
             error,
         })
     });
+    let links = links.chain(parts.exits.troubles());
     let writes = pending.first().map(|first| NotReady::FailedWrites {
         count: pending.len(),
         first: format!("{}: {}", first.write, first.error),
     });
-    Readiness::of(lists.chain(links).chain(writes))
+    Readiness::of(lists.chain(links).chain(writes).chain(full))
 }
 
 fn interface(name: &str, uplink: &Uplink) -> InterfaceState {

@@ -4,6 +4,7 @@ use super::{Agent, boot_clock};
 use crate::apply::KernelStore;
 use crate::netlink::Node;
 use crate::observe::pins::PinnedMaps;
+use crate::plan::Scope;
 
 impl Agent {
     /// Sweeps the flows in the kernel, and gives back what no flow holds any more.
@@ -24,6 +25,11 @@ impl Agent {
         let plan = self.planner.reclaim(&sweep.held(), began, now);
         let mut store = KernelStore::new(&mut self.datapath.maps);
         self.executor.run(&plan, &mut self.planner, &mut store, now);
+        match self.planner.crowded_out() {
+            Some(keys) if keys.is_empty() => {}
+            Some(keys) => self.round(Scope::Frontends(&keys), now),
+            None => self.round(Scope::All, now),
+        }
         self.usage = sweep.flows;
         self.snapshot_due = true;
         self.forget_gone(now);
@@ -35,10 +41,6 @@ impl Agent {
         match PinnedMaps::open(&self.settings.pin_dir).and_then(|maps| maps.fills()) {
             Ok(fills) => self.fills = fills,
             Err(error) => tracing::warn!(%error, "cannot count the maps' entries"),
-        }
-        if let Err(error) = self.datapath.verify() {
-            tracing::error!(%error, "the data plane is not what was attached; attaching again");
-            self.attach();
         }
         self.snapshot_due = true;
     }

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use nix::ifaddrs::getifaddrs;
 
 use crate::load::{Attachment, Datapath, XdpMode};
-use crate::netlink::Link;
+use crate::netlink::{Link, disable_send_redirects};
 
 /// An interface's standing.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +47,7 @@ impl Uplink {
         self.seen = Some(identity);
         match attached {
             Ok(attachment) => {
+                keep_quiet(&link.name);
                 if let Some(note) = &attachment.note {
                     tracing::warn!(interface = %link.name, note, "attached");
                 } else {
@@ -67,9 +68,25 @@ impl Uplink {
         }
     }
 
+    /// What was attached is not there as it was; [`Self::follow`] attaches again.
+    pub(super) fn lost(&mut self, why: &str) {
+        if self.attachment.is_some() {
+            self.error = Some(why.to_owned());
+        }
+    }
+
     /// True when the interface is there and attaching to it failed.
     pub(super) fn wants_retry(&self) -> bool {
         self.seen.is_some() && self.error.is_some()
+    }
+}
+
+/// Keeps the kernel from naming pods in redirects that leave by this interface, or by `all`. An
+/// interface that comes back comes with its switch on.
+pub(super) fn keep_quiet(interface: &str) {
+    if let Err(problem) = disable_send_redirects(interface) {
+        tracing::warn!(path = %problem.path.display(), error = %problem.source,
+            "cannot be switched off: the kernel may tell clients of pods");
     }
 }
 

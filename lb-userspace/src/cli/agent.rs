@@ -72,7 +72,7 @@ pub struct AgentArgs {
         default_value_t = 60
     )]
     pub drain_timeout: u64,
-    /// File that remembers which Service has which VIP
+    /// File that remembers which Service has which VIP; the last good manifests are kept beside it
     #[arg(
         long,
         env = "SLUICE_STATE_FILE",

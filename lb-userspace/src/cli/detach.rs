@@ -27,5 +27,10 @@ pub fn run(args: &DetachArgs) -> anyhow::Result<String> {
         text.push_str("\nleft alone, not ours: ");
         text.push_str(&left.display().to_string());
     }
+    if let Some(interface) = &removed.other_agent {
+        text.push_str("\nleft alone, for another agent's program is on ");
+        text.push_str(interface);
+        text.push_str(": neighbour entries");
+    }
     Ok(text)
 }

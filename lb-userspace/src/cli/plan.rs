@@ -19,6 +19,7 @@ use crate::desired::{
     Protocol, Tier,
 };
 use crate::model::{Allocations, Context, DEFAULT_CLASS, World};
+use crate::watch::Kept;
 use crate::watch::manifests::ManifestDir;
 
 /// Arguments of `sluice plan`.
@@ -155,7 +156,7 @@ pub fn plan(args: &PlanArgs) -> anyhow::Result<Report> {
         ..Context::new(&args.node_name)
     };
     let mut world = World::new(context, prior);
-    for event in ManifestDir::open(&args.manifests)?.events() {
+    for event in ManifestDir::open(&args.manifests, Kept::nothing())?.events() {
         world.apply(event);
     }
     let not_ours: Vec<_> = world.not_ours().collect();

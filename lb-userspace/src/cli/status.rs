@@ -14,7 +14,7 @@ use crate::observe::counters::CounterSource as _;
 use crate::observe::health::Readiness;
 use crate::observe::links::{XdpLink, xdp_links};
 use crate::observe::pins::Clocks;
-use crate::observe::state::{IgnoredObject, MapFill, PendingWrite, StateSnapshot};
+use crate::observe::state::{EGRESS_ONLY, IgnoredObject, MapFill, PendingWrite, StateSnapshot};
 
 /// Arguments of `sluice status`.
 #[derive(Args, Clone, Debug)]
@@ -56,7 +56,7 @@ pub struct StatusView {
 pub struct InterfaceRow {
     /// Its name.
     pub name: String,
-    /// `native`, `generic`, `offload`, `several`; none while nothing is attached.
+    /// `native`, `generic`, `offload`, `several`, `egress only`; none while nothing is attached.
     pub mode: Option<String>,
     /// Id of the XDP program.
     pub xdp: Option<u32>,
@@ -199,7 +199,7 @@ fn interfaces(
             .filter(|interface| !attached(&interface.name))
             .map(|interface| InterfaceRow {
                 name: interface.name.clone(),
-                mode: None,
+                mode: (interface.mode == EGRESS_ONLY).then(|| EGRESS_ONLY.to_owned()),
                 xdp: None,
                 egress: interface.egress,
                 owner: "-",

@@ -1,18 +1,20 @@
 //! Takes out everything that was ever placed under a pin directory, and nothing else.
 //!
 //! Links first, so that no program runs without its maps' pins; then the maps, then the folders,
-//! then the neighbour entries. A file that nobody here would have made stays, and so does its
-//! folder. Doing it twice does no harm.
+//! then the neighbour entries, unless another agent of this machine is still at work and may need
+//! them: they do not say whose they are. A file that nobody here would have made stays, and so
+//! does its folder. Doing it twice does no harm.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use aya::programs::loaded_programs;
 use lb_common::abi::SCHEMA;
 
 use super::pin::on_bpf_fs;
-use super::{Datapath, LoadError, Lock, MAPS, sys};
-use crate::netlink::{managed_neighbours, remove_managed};
+use super::{Datapath, LoadError, Lock, MAPS, program, sys};
+use crate::netlink::{links, managed_neighbours, remove_managed};
 
 /// What was removed, and what was left.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -25,6 +27,8 @@ pub struct Removed {
     pub neighbours: usize,
     /// Files that are not ours.
     pub left: Vec<PathBuf>,
+    /// An interface with a program of another agent, for which neighbour entries were left.
+    pub other_agent: Option<String>,
 }
 
 impl Datapath {
@@ -65,11 +69,29 @@ pub fn detach_all(root: &Path) -> Result<Removed, LoadError> {
         remove_pins(root, &mut removed)?;
         drop(lock);
     }
+    removed.other_agent = other_agent()?;
+    if removed.other_agent.is_some() {
+        return Ok(removed);
+    }
     for neighbour in managed_neighbours()? {
         remove_managed(neighbour.ip, neighbour.ifindex)?;
         removed.neighbours += 1;
     }
     Ok(removed)
+}
+
+/// An interface of this network namespace on which a program of ours runs. Without the right to
+/// read programs' names there is none to be found.
+fn other_agent() -> Result<Option<String>, LoadError> {
+    let ours: Vec<u32> = loaded_programs()
+        .filter_map(Result::ok)
+        // The kernel cuts names off, so the longer one is told by its beginning as well.
+        .filter(|info| info.name_as_str().is_some_and(|n| n.starts_with(program::XDP)))
+        .map(|info| info.id())
+        .collect();
+    let on = |xdp: crate::netlink::XdpAttached| ours.contains(&xdp.program);
+    let link = links()?.into_iter().find(|link| link.xdp.is_some_and(on));
+    Ok(link.map(|link| link.name))
 }
 
 fn remove_pins(root: &Path, removed: &mut Removed) -> Result<(), LoadError> {

@@ -26,7 +26,7 @@ pub use link::{Link, LinkChange, LinkKind, Links, XdpAttached, link_by_name, lin
 pub use neighbour::{
     Fitness, Neighbour, PROTOCOL, managed_neighbours, neighbours, remove_managed, set_managed,
 };
-pub use next_hop::{NextHops, Route, local_hops, route_to};
+pub use next_hop::{NextHops, Route, default_route_interfaces, local_hops, route_to};
 pub use pods::{Kernel, Node, Pods};
 pub use sysctl::{SysctlError, disable_send_redirects};
 pub use watch::{Event, Watch};

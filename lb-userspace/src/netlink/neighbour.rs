@@ -155,11 +155,12 @@ pub(super) fn probe(ip: Ipv4Addr, ifindex: u32, known: bool) -> Result<(), Netli
     }
 }
 
-/// Those of them that we installed.
+/// Those of them that we installed. One that an administrator has made permanent since is theirs,
+/// though it still carries our number.
 pub fn managed_neighbours() -> Result<Vec<Neighbour>, NetlinkError> {
     Ok(neighbours()?
         .into_iter()
-        .filter(|neighbour| neighbour.ours)
+        .filter(|neighbour| neighbour.ours && !neighbour.permanent)
         .collect())
 }
 

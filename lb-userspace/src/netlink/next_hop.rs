@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType,
+};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::{Event, Links, NetlinkError, neighbour, request};
@@ -49,6 +51,36 @@ pub fn route_to(address: Ipv4Addr) -> Result<Option<Route>, NetlinkError> {
         RouteNetlinkMessage::NewRoute(route) => way(address, route),
         _ => None,
     }))
+}
+
+/// Interfaces of the IPv4 default routes of the main table.
+pub fn default_route_interfaces() -> Result<BTreeSet<u32>, NetlinkError> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = AddressFamily::Inet;
+    let answers = request::dump("list routes", RouteNetlinkMessage::GetRoute(message))?;
+    let mut interfaces = BTreeSet::new();
+    for answer in &answers {
+        let RouteNetlinkMessage::NewRoute(route) = answer else {
+            continue;
+        };
+        let header = &route.header;
+        let main = header.table == RouteHeader::RT_TABLE_MAIN;
+        if header.destination_prefix_length != 0 || header.kind != RouteType::Unicast || !main {
+            continue;
+        }
+        for attribute in &route.attributes {
+            match attribute {
+                RouteAttribute::Oif(index) => {
+                    interfaces.insert(*index);
+                }
+                RouteAttribute::MultiPath(hops) => {
+                    interfaces.extend(hops.iter().map(|hop| hop.interface_index));
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(interfaces)
 }
 
 /// Interface and hardware address of those of these addresses that are neighbours and resolved:
@@ -237,13 +269,14 @@ impl NextHops {
                     via: neighbour.ip,
                     ifindex: neighbour.ifindex,
                 };
-                match self.neighbours.get_mut(&route) {
-                    Some(entry) if entry.mac != neighbour.mac => {
-                        entry.mac = neighbour.mac;
-                        true
-                    }
-                    _ => false,
-                }
+                let Some(entry) = self.neighbours.get_mut(&route) else {
+                    return false;
+                };
+                // An administrator may have made it theirs.
+                entry.managed &= !neighbour.permanent;
+                let changed = entry.mac != neighbour.mac;
+                entry.mac = neighbour.mac;
+                changed
             }
             Event::NeighbourGone(neighbour) => {
                 let route = Route {

@@ -19,18 +19,8 @@ pub struct SysctlError {
     pub source: io::Error,
 }
 
-/// Sets `send_redirects` to 0 for `all` and for these interfaces of this thread's namespace; tries
-/// each, and returns what could not be set.
-pub fn disable_send_redirects<'a>(
-    interfaces: impl IntoIterator<Item = &'a str>,
-) -> Vec<SysctlError> {
-    std::iter::once("all")
-        .chain(interfaces)
-        .filter_map(|name| disable(name).err())
-        .collect()
-}
-
-fn disable(name: &str) -> Result<(), SysctlError> {
+/// Sets `send_redirects` to 0 for an interface of this thread's namespace, or for `all`.
+pub fn disable_send_redirects(name: &str) -> Result<(), SysctlError> {
     let path: PathBuf = ["/proc/sys/net/ipv4/conf", name, "send_redirects"]
         .iter()
         .collect();

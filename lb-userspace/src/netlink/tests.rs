@@ -211,10 +211,10 @@ fn an_administrators_entry_is_used_and_kept() {
 fn redirects_are_switched_off_and_what_fails_is_named() {
     in_namespace(|| {
         ip("link add sl0 type veth peer name sl1");
-        let errors = disable_send_redirects(["sl0", "missing"]);
-        let [error] = errors.as_slice() else {
-            panic!("{errors:?}")
-        };
+        for name in ["all", "sl0"] {
+            disable_send_redirects(name).expect("set");
+        }
+        let error = disable_send_redirects("missing").expect_err("is not there");
         assert!(
             error.to_string().contains("conf/missing/send_redirects"),
             "{error}"

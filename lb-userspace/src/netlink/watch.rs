@@ -76,6 +76,25 @@ pub enum Event {
     Lost,
 }
 
+impl Event {
+    /// True when a default route may have come or gone.
+    pub fn concerns_default_route(&self) -> bool {
+        match self {
+            Self::Route { destination, .. } | Self::RouteGone { destination, .. } => {
+                destination.prefix_len() == 0
+            }
+            Self::Lost => true,
+            Self::Link(_)
+            | Self::LinkGone { .. }
+            | Self::Neighbour(_)
+            | Self::NeighbourGone(_)
+            | Self::BridgePortLearned { .. }
+            | Self::BridgePortForgot { .. }
+            | Self::AddressesChanged { .. } => false,
+        }
+    }
+}
+
 /// A subscription to [`Event`]s; ends with its last reader.
 #[derive(Debug)]
 pub struct Watch {

@@ -88,7 +88,7 @@ impl fmt::Display for NotReady {
                 )
             }
             Self::MapFull { map, object } => {
-                write!(f, "map {map} is full: {object} is left out")
+                write!(f, "map {map} is full, left out: {object}")
             }
         }
     }

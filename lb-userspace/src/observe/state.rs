@@ -42,7 +42,10 @@ pub struct StateSnapshot {
     pub ignored: Vec<IgnoredObject>,
 }
 
-/// One interface that the agent was told to use.
+/// Mode of an interface that replies may leave by and nothing comes in by.
+pub const EGRESS_ONLY: &str = "egress only";
+
+/// One interface that the agent uses.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct InterfaceState {
@@ -50,7 +53,7 @@ pub struct InterfaceState {
     pub name: String,
     /// Its index; 0 while it does not exist.
     pub ifindex: u32,
-    /// `native`, `generic`, or empty while not attached.
+    /// `native`, `generic`, [`EGRESS_ONLY`], or `none` while not attached.
     pub mode: String,
     /// The XDP program's id.
     pub xdp: Option<u32>,
@@ -139,7 +142,7 @@ pub struct PendingWrite {
 }
 
 /// An object (or a part of one) that was left out.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(default)]
 pub struct IgnoredObject {
     /// `Kind/namespace/name`, or a file with a line.

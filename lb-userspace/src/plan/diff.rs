@@ -273,11 +273,9 @@ impl Planner {
 
     fn leave_out(&mut self, key: &FrontendKey, reason: LeftOutReason, plan: &mut Plan) {
         self.left_out.entry(*key).or_default().push(reason);
-        let (address, port, protocol) = (key.address, key.port, key.protocol.number());
         plan.left_out.push(LeftOut {
-            address,
-            port,
-            protocol,
+            address: key.address,
+            port: Some((key.port, key.protocol)),
             reason,
         });
     }

@@ -173,15 +173,13 @@ impl Planner {
         let frontends = self.left_out.iter().flat_map(|(key, reasons)| {
             reasons.iter().map(|reason| LeftOut {
                 address: key.address,
-                port: key.port,
-                protocol: key.protocol.number(),
+                port: Some((key.port, key.protocol)),
                 reason: *reason,
             })
         });
         let vips = self.vips_left_out.iter().map(|(address, reason)| LeftOut {
             address: order::ip(*address),
-            port: 0,
-            protocol: 0,
+            port: None,
             reason: *reason,
         });
         frontends.chain(vips)
@@ -217,10 +215,16 @@ impl Planner {
         self.endpoint_ids.find(&key)
     }
 
-    /// When a retired region becomes free: what was left out for want of room is worth another
-    /// try then.
-    pub fn next_collect(&self) -> Option<Duration> {
-        self.regions.next_collect()
+    /// Frontends that were left out for want of room, and are worth another try when some may have
+    /// become free; `None` when only a full pass will do.
+    pub fn crowded_out(&self) -> Option<Vec<FrontendKey>> {
+        if !self.vips_left_out.is_empty() {
+            return None;
+        }
+        let full = |reason: &LeftOutReason| reason.full_map().is_some();
+        let crowded = self.left_out.iter();
+        let crowded = crowded.filter(|(_, reasons)| reasons.iter().any(full));
+        Some(crowded.map(|(key, _)| *key).collect())
     }
 
     /// Gives back the region a frontend used before, unless it is the one it uses still.

@@ -6,6 +6,7 @@
 //! deletions the other way round. An operation that takes something away from new connections
 //! (an endpoint that drains) comes after the switch that stopped using it.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use thiserror::Error;
 use super::ids::IdError;
 use super::region::RegionError;
 use super::table::TableError;
+use crate::desired::Protocol;
 
 /// One write to one map.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -192,16 +194,25 @@ impl Plan {
 
 /// An object that the kernel cannot hold.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
-#[error("{address}:{port}/{protocol}: {reason}")]
 pub struct LeftOut {
     /// The VIP.
     pub address: IpAddr,
-    /// The frontend's port; 0 for the VIP itself.
-    pub port: u16,
-    /// Its protocol number.
-    pub protocol: u8,
+    /// The frontend's port; none for the VIP itself.
+    pub port: Option<(u16, Protocol)>,
     /// Why.
     pub reason: LeftOutReason,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some((port, protocol)) => {
+                write!(f, "{}/{protocol}: ", SocketAddr::new(self.address, port))?;
+            }
+            None => write!(f, "{}: ", self.address)?,
+        }
+        write!(f, "{}", self.reason)
+    }
 }
 
 /// Why something was left out.
@@ -245,6 +256,20 @@ pub enum LeftOutReason {
         /// How many there can be.
         limit: usize,
     },
+}
+
+impl LeftOutReason {
+    /// The map that has no room; `None` when more room would not help.
+    pub fn full_map(&self) -> Option<&'static str> {
+        match self {
+            Self::FrontendIds(_) => Some("frontends"),
+            Self::EndpointIds { .. } => Some("endpoints"),
+            Self::Region(_) => Some("tables"),
+            Self::SourceRanges { .. } => Some("source_ranges"),
+            Self::Vips { .. } => Some("vips"),
+            Self::Ipv6 | Self::Ipv6Endpoint { .. } | Self::Table(_) => None,
+        }
+    }
 }
 
 /// For messages: the address of a VIP.

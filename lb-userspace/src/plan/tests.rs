@@ -552,10 +552,38 @@ fn ipv6_is_left_out_with_a_reason() {
     let plan = world.become_(&wanted);
     let messages: Vec<_> = plan.left_out.iter().map(ToString::to_string).collect();
     assert_eq!(messages.len(), 2, "{messages:?}");
-    assert!(messages[0].contains("203.0.113.1:80/6: endpoint [2001:db8::2]:80 is IPv6"));
-    assert!(messages[1].contains("2001:db8::1:80/6: IPv6 is not forwarded"));
+    assert!(messages[0].contains("203.0.113.1:80/TCP: endpoint [2001:db8::2]:80 is IPv6"));
+    assert!(messages[1].contains("[2001:db8::1]:80/TCP: IPv6 is not forwarded"));
     assert_eq!(world.planner.left_out().count(), 2);
     assert_eq!(world.fate(key(1, 80)), forward(&[1]));
+}
+
+fn of_map(plan: &Plan, map: &str) -> usize {
+    let left = plan.left_out.iter();
+    left.filter(|left| left.reason.full_map() == Some(map))
+        .count()
+}
+
+#[test]
+fn what_found_no_room_is_tried_again_by_itself() {
+    let ranged = |ranges: u32| {
+        let mut frontend = frontend(vec![endpoint(1)]);
+        let range = |n| ipnet::IpNet::from(IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + n)));
+        frontend.source_ranges = (0..ranges).map(range).collect();
+        frontend
+    };
+    let half = limits::SOURCE_RANGES as u32 * 2 / 3;
+    let mut world = World::default();
+    world.become_(&desired([(key(1, 80), ranged(half))]));
+    let both = desired([(key(1, 80), ranged(half)), (key(2, 80), ranged(half))]);
+    let plan = world.become_(&both);
+    assert_eq!(of_map(&plan, "source_ranges"), 1);
+    assert_eq!(world.planner.crowded_out(), Some(vec![key(2, 80)]));
+    let second = desired([(key(2, 80), ranged(half))]);
+    world.become_(&second);
+    let plan = world.become_(&second);
+    assert_eq!(plan.left_out, []);
+    assert_eq!(world.planner.crowded_out(), Some(vec![]));
 }
 
 #[test]
@@ -592,6 +620,10 @@ fn what_does_not_fit_is_reported_and_the_rest_goes_on() {
         of(|r| matches!(r, LeftOutReason::Vips { .. })),
         20_000 - limits::VIPS
     );
+    let full = |map| of_map(&plan, map);
+    assert_eq!(full("frontends"), 20_000 - frontends);
+    assert_eq!(full("vips"), 20_000 - limits::VIPS);
+    assert_eq!(planner.crowded_out(), None, "VIPs take a full pass");
 }
 
 #[test]

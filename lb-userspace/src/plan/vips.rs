@@ -55,8 +55,7 @@ impl Planner {
                 self.vips_left_out.insert(*address, reason);
                 plan.left_out.push(LeftOut {
                     address: ip(*address),
-                    port: 0,
-                    protocol: 0,
+                    port: None,
                     reason,
                 });
             }

@@ -29,17 +29,20 @@ pub struct Files {
 struct File {
     /// Of the bytes that were parsed; none when the file could not be read.
     hash: Option<u64>,
+    /// Nothing of it was broken.
+    good: bool,
     seen: Seen,
     objects: BTreeMap<ObjectId, (u32, Arc<Object>)>,
     problems: Vec<Ignored>,
 }
 
 impl Files {
-    /// Takes the content of a file. The same bytes again cost a hash.
-    pub fn put(&mut self, name: &str, bytes: &[u8]) {
+    /// Takes the content of a file; true when all of it could be read. The same bytes again cost
+    /// a hash.
+    pub fn put(&mut self, name: &str, bytes: &[u8]) -> bool {
         let hash = Some(hash(bytes));
-        if self.by_name.get(name).is_some_and(|f| f.hash == hash) {
-            return;
+        if let Some(same) = self.by_name.get(name).filter(|f| f.hash == hash) {
+            return same.good;
         }
         let before = self.by_name.remove(name);
         let nothing = Seen::default();
@@ -50,7 +53,17 @@ impl Files {
             seen,
             ..File::new(name, parsed, before.as_ref())
         };
+        let good = file.good;
         self.replace(name, before, Some(file));
+        good
+    }
+
+    /// Takes the content of a file that says what it said before it was first read here; true when
+    /// all of it could be read.
+    pub fn put_after(&mut self, name: &str, earlier: &[u8], bytes: &[u8]) -> bool {
+        self.remove(name);
+        self.put(name, earlier);
+        self.put(name, bytes)
     }
 
     /// A file that exists and cannot be read: what it said last stays.
@@ -62,12 +75,18 @@ impl Files {
             reason,
         }];
         file.hash = None;
+        file.good = false;
     }
 
     /// A file that is gone: its objects go.
     pub fn remove(&mut self, name: &str) {
         let before = self.by_name.remove(name);
         self.replace(name, before, None);
+    }
+
+    /// Whether anything was ever read of this file.
+    pub fn knows(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
     }
 
     /// Names of the files known.
@@ -171,7 +190,10 @@ impl Files {
 
 impl File {
     fn new(name: &str, parsed: Parsed, before: Option<&Self>) -> Self {
-        let mut file = Self::default();
+        let mut file = Self {
+            good: parsed.broken.is_empty(),
+            ..Self::default()
+        };
         for (line, object) in parsed.objects {
             let id = object.id();
             if let Some((first, _)) = file.objects.get(&id) {

@@ -5,6 +5,8 @@
 //! file only counts when it has stayed away, and a directory that cannot be read changes
 //! nothing. A slow full look catches what no event told (a remount, another host's write).
 
+mod inotify;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
@@ -13,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -22,6 +23,8 @@ use super::stamp::{Stamp, stamp};
 use crate::desired::Ignored;
 use crate::watch::event::WatchEvent;
 use crate::watch::files::Files;
+use crate::watch::kept::Kept;
+use inotify::Watch;
 
 /// A file that was closed or renamed into place is complete: wait only for its companions.
 const SETTLE: Duration = Duration::from_millis(2);
@@ -56,6 +59,7 @@ pub enum ManifestError {
 pub struct ManifestDir {
     path: PathBuf,
     files: Files,
+    kept: Kept,
     stamps: BTreeMap<PathBuf, Stamp>,
     trouble: Option<Ignored>,
     problems: Vec<Ignored>,
@@ -63,11 +67,13 @@ pub struct ManifestDir {
 }
 
 impl ManifestDir {
-    /// Reads the whole directory once; `events` then lists it.
-    pub fn open(path: &Path) -> Result<Self, ManifestError> {
+    /// Reads the whole directory once; `events` then lists it. A file that is broken already says
+    /// what was kept of it.
+    pub fn open(path: &Path, kept: Kept) -> Result<Self, ManifestError> {
         let mut dir = Self {
             path: path.to_owned(),
             files: Files::default(),
+            kept,
             stamps: BTreeMap::new(),
             trouble: None,
             problems: Vec::new(),
@@ -78,9 +84,12 @@ impl ManifestDir {
             path: path.to_owned(),
             source,
         })?;
-        for file in found {
-            dir.read(&file);
+        for file in &found {
+            dir.read(file);
+            // At once, or all texts would be in memory together.
+            dir.save();
         }
+        dir.kept.forget_others(&found);
         Ok(dir)
     }
 
@@ -105,23 +114,45 @@ impl ManifestDir {
     /// Reads one file again, or drops it when it is gone.
     pub fn read(&mut self, file: &Path) {
         let name = file.to_string_lossy().into_owned();
-        match fs::read(file) {
+        let content = content(file);
+        if let Err(e) = &content
+            && e.kind() == io::ErrorKind::NotFound
+        {
+            self.stamps.remove(file);
+            self.files.remove(&name);
+            self.kept.forget(file);
+            return;
+        }
+        self.stamps
+            .insert(file.to_owned(), stamp(file).unwrap_or_default());
+        match content {
             Ok(bytes) => {
-                self.stamps
-                    .insert(file.to_owned(), stamp(file).unwrap_or_default());
-                self.files.put(&name, &bytes);
-            }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                self.stamps.remove(file);
-                self.files.remove(&name);
+                let known = self.files.knows(&name);
+                let mut good = self.files.put(&name, &bytes);
+                if !good
+                    && !known
+                    && let Some(text) = self.kept.load(file)
+                {
+                    good = self.files.put_after(&name, &text, &bytes);
+                }
+                if good {
+                    self.kept.keep(file, bytes);
+                }
             }
             Err(e) => {
-                // A directory named x.yaml and the like.
-                self.stamps
-                    .insert(file.to_owned(), stamp(file).unwrap_or_default());
+                if !self.files.knows(&name)
+                    && let Some(text) = self.kept.load(file)
+                {
+                    self.files.put(&name, &text);
+                }
                 self.files.unreadable(&name, &e.to_string());
             }
         }
+    }
+
+    /// Keeps what is good for the next start.
+    pub fn save(&mut self) {
+        self.kept.save();
     }
 
     /// Files that look different from when they were read, are new or are gone. A directory
@@ -155,6 +186,15 @@ impl ManifestDir {
     }
 }
 
+/// A manifest's bytes. Whatever is no file is not opened: a pipe would be waited for.
+fn content(file: &Path) -> io::Result<Vec<u8>> {
+    let kind = fs::metadata(file)?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    fs::read(file)
+}
+
 /// Manifests by their name; hidden files are an editor's or a ConfigMap's own.
 fn is_manifest(path: &Path) -> bool {
     let hidden = path
@@ -173,11 +213,12 @@ fn is_passing(name: &OsStr) -> bool {
 /// Follows a directory until `events` is closed. The first events list every kind.
 pub async fn follow(
     path: &Path,
+    kept: Kept,
     events: mpsc::Sender<Vec<WatchEvent>>,
 ) -> Result<(), ManifestError> {
     let (seen, mut news) = mpsc::unbounded_channel();
     let mut watcher = Watch::start(path, seen)?;
-    let mut dir = ManifestDir::open(path)?;
+    let mut dir = ManifestDir::open(path, kept)?;
     let mut due = Due::default();
     let mut sweep = tokio::time::interval(SWEEP);
     loop {
@@ -185,6 +226,7 @@ pub async fn follow(
         if !batch.is_empty() && events.send(batch).await.is_err() {
             return Ok(());
         }
+        dir.save();
         tokio::select! {
             event = news.recv() => match event {
                 Some(Ok(event)) => due.note(path, &event),
@@ -300,55 +342,6 @@ impl Due {
 
 fn is_metadata(kind: EventKind) -> bool {
     matches!(kind, EventKind::Modify(ModifyKind::Metadata(_)))
-}
-
-type Seen = mpsc::UnboundedSender<notify::Result<notify::Event>>;
-
-/// The inotify watch, renewed when the directory at the path is another one.
-struct Watch {
-    watcher: RecommendedWatcher,
-    inode: Option<u64>,
-}
-
-impl Watch {
-    fn start(path: &Path, seen: Seen) -> Result<Self, ManifestError> {
-        let failed = |source| ManifestError::Watch {
-            path: path.to_owned(),
-            source,
-        };
-        let told = move |event| {
-            // The receiver is gone only when nobody follows any more.
-            let _closed = seen.send(event);
-        };
-        let mut watcher = notify::recommended_watcher(told).map_err(failed)?;
-        watcher
-            .watch(path, RecursiveMode::NonRecursive)
-            .map_err(failed)?;
-        Ok(Self {
-            watcher,
-            inode: inode(path),
-        })
-    }
-
-    fn renew(&mut self, path: &Path) {
-        let now = inode(path);
-        if now.is_none() || now == self.inode {
-            return;
-        }
-        // Unwatching fails when the old directory is gone, which is why we are here.
-        let _gone = self.watcher.unwatch(path);
-        if self
-            .watcher
-            .watch(path, RecursiveMode::NonRecursive)
-            .is_ok()
-        {
-            self.inode = now;
-        }
-    }
-}
-
-fn inode(path: &Path) -> Option<u64> {
-    stamp(path).map(|s| s.0)
 }
 
 #[cfg(test)]

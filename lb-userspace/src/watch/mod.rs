@@ -8,10 +8,11 @@ pub mod convert;
 pub mod crd;
 mod event;
 pub mod files;
+mod kept;
 pub mod manifests;
-
 pub mod object;
 pub mod parse;
 mod stamp;
 
 pub use event::{Change, WatchEvent};
+pub use kept::Kept;

@@ -4,6 +4,7 @@ mod bad_input;
 mod frames;
 mod inside;
 mod interfaces;
+mod interrupted;
 mod leaving;
 mod restart;
 mod rights;
@@ -12,6 +13,7 @@ mod web;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use lab::report::Traffic;
 use lab::serve::Kind;
 use lab::stage::Stage;
 use lab::{Lab, LabBuilder};
@@ -53,4 +55,13 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
 pub(crate) fn status(stage: &Stage) -> serde_json::Value {
     let text = stage.agent.command(&["status", "-o", "json"]);
     serde_json::from_str(&text.expect("status")).expect("JSON")
+}
+
+/// New connections are served, every one of them.
+pub(crate) fn traffic_goes_on(stage: &Stage) {
+    let report = stage
+        .run(&stage.options(&[Traffic::Short], 100, 0.5))
+        .expect("report");
+    assert_eq!(report.total().broken(), 0, "{:?}", report.failures.first());
+    assert!(report.total().attempts > 20, "{:?}", report.total());
 }

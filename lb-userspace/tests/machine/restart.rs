@@ -3,11 +3,12 @@
 use std::process::{Command, Stdio};
 
 use lab::Ns;
+use lab::manifests::Condition;
 use lab::report::Traffic;
 use lab::stage::Stage;
 
 use crate::web::{Site, have};
-use crate::{binary, builder, stage, status};
+use crate::{binary, builder, stage, status, traffic_goes_on, until};
 
 #[test]
 #[ignore = "root"]
@@ -100,4 +101,136 @@ fn a_restart_keeps_links_maps_and_addresses() {
     assert_eq!(services(&stage), before);
     let report = held.finish().expect("report");
     assert_eq!(report.total().broken(), 0, "{:?}", report.failures.first());
+}
+
+/// Ends the agent, changes its folder, and has the next one start from that.
+fn restarted_after(stage: &mut Stage, change: impl FnOnce(&Stage)) {
+    stage.agent.kill().expect("killed");
+    change(stage);
+    stage.agent.run().expect("runs again");
+}
+
+#[test]
+#[ignore = "root"]
+fn a_restart_with_a_broken_file_takes_nothing_away() {
+    let Some(builder) = builder("restart_broken_file") else {
+        return;
+    };
+    let mut stage = stage("broken-start", builder.pods(2), &[]);
+    let held = stage
+        .load(&stage.options(&[Traffic::Keepalive, Traffic::Idle], 1, 5.0))
+        .expect("load");
+    let endpoints = |stage: &Stage| stage.agent.command(&["endpoints"]).expect("endpoints");
+    restarted_after(&mut stage, |stage| {
+        let path = stage.manifests.dir().join("web.json");
+        let good = std::fs::read_to_string(&path).expect("reads");
+        std::fs::write(&path, &good[..good.len() / 2]).expect("cut off in the middle");
+    });
+    until("the file is named", || {
+        status(&stage).to_string().contains("web.json:")
+    });
+    assert_eq!(
+        endpoints(&stage).matches(" active ").count(),
+        4,
+        "{}",
+        endpoints(&stage)
+    );
+    traffic_goes_on(&stage);
+    // It breaks in another way, which must not pass for news of what was good.
+    std::fs::write(stage.manifests.dir().join("web.json"), "{").expect("written");
+    restarted_after(&mut stage, |_| ());
+    assert_eq!(
+        endpoints(&stage).matches(" active ").count(),
+        4,
+        "{}",
+        endpoints(&stage)
+    );
+    let report = held.finish().expect("report");
+    assert_eq!(report.total().broken(), 0, "{:?}", report.failures.first());
+}
+
+#[test]
+#[ignore = "root"]
+fn an_agent_without_its_folder_ends_and_takes_nothing_away() {
+    let Some(builder) = builder("no_folder") else {
+        return;
+    };
+    let mut stage = stage("no-folder", builder.pods(2), &[]);
+    let dir = stage.manifests.dir().to_owned();
+    let away = dir.with_extension("away");
+    let services = |stage: &Stage| stage.agent.command(&["services", "-o", "json"]);
+    let before = services(&stage).expect("services");
+    stage.agent.kill().expect("killed");
+    std::fs::rename(&dir, &away).expect("moved away");
+    let refused = stage.agent.run().expect_err("no folder").to_string();
+    std::fs::rename(&away, &dir).expect("moved back");
+    assert!(refused.contains(&dir.display().to_string()), "{refused}");
+    traffic_goes_on(&stage);
+    stage.agent.run().expect("runs again");
+    assert_eq!(services(&stage).expect("services"), before);
+}
+
+#[test]
+#[ignore = "root"]
+fn what_was_missed_while_no_agent_ran_is_caught_up_with() {
+    let Some(builder) = builder("missed") else {
+        return;
+    };
+    let mut stage = stage("missed", builder.pods(3), &[]);
+    stage.members[0].listed = None;
+    restarted_after(&mut stage, |stage| stage.tell().expect("told nobody"));
+    let report = stage
+        .run(&stage.options(&[Traffic::Short], 100, 1.0))
+        .expect("report");
+    assert_eq!(report.total().broken(), 0, "{:?}", report.failures.first());
+    assert!(
+        !report.servers.contains_key("pod-0"),
+        "{:?}",
+        report.servers
+    );
+    let endpoints = stage.agent.command(&["endpoints"]).expect("endpoints");
+    assert_eq!(endpoints.matches(" draining ").count(), 2, "{endpoints}");
+}
+
+/// Each start reads the maps back, replaces the programs and writes what has changed meanwhile; it is
+/// killed at another moment of that each time.
+#[test]
+#[ignore = "root"]
+fn an_agent_that_is_killed_again_and_again_costs_nothing() {
+    let Some(builder) = builder("again_and_again") else {
+        return;
+    };
+    let mut stage = stage("again", builder.pods(3).lan_servers(1), &[]);
+    let kinds = [Traffic::Short, Traffic::Keepalive, Traffic::Udp];
+    let held = stage.load(&stage.options(&kinds, 100, 6.0)).expect("load");
+    let began = std::time::Instant::now();
+    let mut starts = 0;
+    while began.elapsed().as_secs_f64() < 5.0 {
+        stage.agent.kill().expect("killed");
+        // All of them live on, so that nobody has a reason to fail.
+        for (index, member) in stage.members.iter_mut().enumerate() {
+            let listed = member.listed.as_mut().expect("listed");
+            listed.condition = if starts % 4 == index {
+                Condition::Terminating
+            } else {
+                Condition::Ready
+            };
+        }
+        stage.tell().expect("told");
+        stage.agent.spawn().expect("starts");
+        let life = 50 + starts as u64 * 137 % 800;
+        std::thread::sleep(std::time::Duration::from_millis(life));
+        starts += 1;
+    }
+    stage.agent.kill().expect("killed");
+    stage.agent.run().expect("ready");
+    let report = held.finish().expect("report");
+    assert!(starts > 7, "{starts}");
+    assert_eq!(report.total().broken(), 0, "{:?}", report.failures.first());
+    assert!(
+        report.connect.max() < std::time::Duration::from_millis(900),
+        "a SYN was lost"
+    );
+    let endpoints = stage.agent.command(&["endpoints"]).expect("endpoints");
+    assert_eq!(endpoints.matches(" active ").count(), 6, "{endpoints}");
 }

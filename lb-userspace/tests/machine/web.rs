@@ -1,10 +1,11 @@
 //! curl and nginx, as everybody has them: 64 MiB through a VIP, and every byte right.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use lab::stage::{PORT, Stage};
+use lab::teardown::TemporaryDir;
 use lab::{LabBuilder, Ns, Proc};
 use sha2::{Digest as _, Sha256};
 
@@ -12,7 +13,7 @@ use crate::{binary, builder, until};
 
 /// A folder with something to download, and nginx configurations; removed when dropped.
 pub(crate) struct Site {
-    dir: PathBuf,
+    dir: TemporaryDir,
     /// SHA-256 of `/blob`, as `sha256sum` prints it.
     pub(crate) sum: String,
 }
@@ -21,12 +22,11 @@ pub(crate) const SIZE: usize = 64 << 20;
 
 impl Site {
     pub(crate) fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("slab-site-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("folder");
+        let dir = TemporaryDir::new(&format!("site-{name}")).expect("folder");
         let mut blob = vec![0; SIZE];
         lab::payload::fill(7, 0, &mut blob);
-        std::fs::write(dir.join("blob"), &blob).expect("blob");
-        std::fs::write(dir.join("index.html"), "hello").expect("index");
+        std::fs::write(dir.path().join("blob"), &blob).expect("blob");
+        std::fs::write(dir.path().join("index.html"), "hello").expect("index");
         let digest = Sha256::digest(&blob);
         let sum = format!("{digest:x}");
         Self { dir, sum }
@@ -34,9 +34,9 @@ impl Site {
 
     /// Starts nginx in a namespace; returns once it answers.
     pub(crate) fn nginx(&self, ns: &Ns, name: &str) -> Result<Proc> {
-        let base = self.dir.join(name);
+        let base = self.dir.path().join(name);
         std::fs::create_dir_all(&base)?;
-        let (root, at) = (self.dir.display(), base.display());
+        let (root, at) = (self.dir.path().display(), base.display());
         let config = format!(
             "daemon off; master_process off; pid {at}/pid; error_log {at}/error;
              events {{}}
@@ -57,13 +57,6 @@ impl Site {
             ns.run("curl", &["-s", "-o", "/dev/null", &url]).is_ok()
         });
         Ok(proc)
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        // What is left in the temporary folder hurts nobody.
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 

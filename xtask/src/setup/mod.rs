@@ -59,7 +59,10 @@ const PROGRAMS: &[&str] = &[
     "ip",
     "nft",
     "nginx",
+    "setpriv",
+    "tc",
     "tcpdump",
+    "unshare",
 ];
 
 /// One thing that is missing, and how to get it.

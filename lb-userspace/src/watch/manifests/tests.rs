@@ -21,7 +21,7 @@ impl Told {
     fn follow(path: &Path) -> Self {
         let (send, events) = mpsc::channel(16);
         let path = path.to_owned();
-        let task = tokio::spawn(async move { follow(&path, send).await });
+        let task = tokio::spawn(async move { follow(&path, Kept::nothing(), send).await });
         Self {
             nodes: BTreeSet::new(),
             problems: Vec::new(),
@@ -195,7 +195,8 @@ async fn a_directory_that_goes_away_keeps_its_objects_and_may_return() {
 
 #[test]
 fn a_missing_directory_is_an_error() {
-    let error = ManifestDir::open(Path::new("/nonexistent/manifests")).expect_err("refused");
+    let error = ManifestDir::open(Path::new("/nonexistent/manifests"), Kept::nothing())
+        .expect_err("refused");
     assert!(
         error.to_string().contains("/nonexistent/manifests"),
         "{error}"
@@ -207,7 +208,9 @@ fn an_unreadable_entry_is_a_problem_of_its_own() {
     let dir = tempfile::tempdir().expect("directory");
     fs::create_dir(dir.path().join("d.yaml")).expect("created");
     fs::write(dir.path().join("a.yaml"), node("a")).expect("written");
-    let events = ManifestDir::open(dir.path()).expect("opened").events();
+    let events = ManifestDir::open(dir.path(), Kept::nothing())
+        .expect("opened")
+        .events();
     assert!(
         events
             .iter()
@@ -217,4 +220,63 @@ fn an_unreadable_entry_is_a_problem_of_its_own() {
         panic!("{events:?}")
     };
     assert!(problems[0].object.ends_with("d.yaml"), "{problems:?}");
+}
+
+#[test]
+fn a_file_that_breaks_between_two_starts_says_what_it_said_before() {
+    let dir = tempfile::tempdir().expect("directory");
+    let kept = || Kept::within(dir.path().join(".kept"));
+    let write = |text: &str| fs::write(dir.path().join("a.yaml"), text).expect("written");
+    let start = || {
+        let mut manifests = ManifestDir::open(dir.path(), kept()).expect("opened");
+        let mut told = (BTreeSet::new(), Vec::new());
+        for event in manifests.events() {
+            match event {
+                WatchEvent::Node(Change::Apply(n)) => {
+                    told.0.insert(n.name.name);
+                }
+                WatchEvent::Problems(problems) => told.1 = problems,
+                WatchEvent::Node(_)
+                | WatchEvent::Service(_)
+                | WatchEvent::Slice(_)
+                | WatchEvent::Pool(_) => {}
+            }
+        }
+        manifests.save();
+        told
+    };
+    let both = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
+    write(&(node("a") + &node("b")));
+    assert_eq!(start(), (both.clone(), vec![]));
+    // Twice: a broken text must not replace the good one.
+    for _ in 0..2 {
+        write(&(node("a") + "{"));
+        let (nodes, problems) = start();
+        assert_eq!(nodes, both);
+        let reason = &problems[0].reason;
+        assert!(reason.ends_with("last good objects stay"), "{reason}");
+    }
+    write(&node("a"));
+    assert_eq!(start().0, BTreeSet::from(["a".to_owned()]));
+    fs::remove_file(dir.path().join("a.yaml")).expect("removed");
+    assert_eq!(start().0, BTreeSet::new());
+    write("{");
+    assert_eq!(start().0, BTreeSet::new(), "another file of that name");
+}
+
+#[test]
+fn a_pipe_is_not_waited_for() {
+    let dir = tempfile::tempdir().expect("directory");
+    let pipe = dir.path().join("p.yaml");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("made");
+    let events = ManifestDir::open(dir.path(), Kept::nothing())
+        .expect("opened")
+        .events();
+    let Some(WatchEvent::Problems(problems)) = events.last() else {
+        panic!("{events:?}")
+    };
+    assert!(
+        problems[0].reason.contains("no regular file"),
+        "{problems:?}"
+    );
 }
