@@ -115,7 +115,7 @@ impl fmt::Display for Rows {
             "stops",
             "tries",
             "failed",
-            "",
+            "%",
             "after",
             "wrong",
             "UDP",
