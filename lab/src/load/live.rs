@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::Run;
-use crate::report::Report;
+use crate::report::{Outcome, Report};
 
 /// Tells such a line from the report.
 const MARK: &str = "second ";
@@ -26,8 +26,10 @@ pub struct Second {
     pub attempts: u64,
     /// Failed before SYN-ACK.
     pub before: u64,
-    /// Everything else that broke: after SYN-ACK, wrong bytes, unanswered UDP.
-    pub other: u64,
+    /// Connections that broke after SYN-ACK, or brought wrong bytes.
+    pub after: u64,
+    /// UDP exchanges without an answer.
+    pub lost: u64,
 }
 
 impl Second {
@@ -37,7 +39,8 @@ impl Second {
             at_ms,
             attempts: total.attempts,
             before: total.before(),
-            other: total.broken() - total.before(),
+            after: total.broken() - total.before() - total.of(Outcome::Lost),
+            lost: total.of(Outcome::Lost),
         }
     }
 
@@ -46,7 +49,8 @@ impl Second {
             at_ms: self.at_ms,
             attempts: self.attempts - last.attempts,
             before: self.before - last.before,
-            other: self.other - last.other,
+            after: self.after - last.after,
+            lost: self.lost - last.lost,
         }
     }
 }
@@ -93,7 +97,8 @@ mod tests {
             at_ms: 1,
             attempts: 2,
             before: 3,
-            other: 4,
+            after: 4,
+            lost: 5,
         };
         assert_eq!(
             second.to_string().parse::<Second>().expect("parses"),
