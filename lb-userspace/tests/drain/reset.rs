@@ -140,9 +140,9 @@ fn connections_that_both_sides_have_closed_are_not_asked_about() {
             .map(|row| row["state"].clone())
             .collect()
     };
-    let servers = [stage.lab.pod(0).addr(), stage.lab.lan_server(0).addr()];
+    let leaving = [stage.lab.pod(0).addr(), stage.lab.lan_server(0).addr()];
     stage.until("all have been closed", SOON, |stage| {
-        servers.iter().all(|server| {
+        leaving.iter().all(|server| {
             let states = states(stage, *server);
             states.len() > 5 && states.iter().all(|state| state == "closing")
         })
@@ -153,7 +153,7 @@ fn connections_that_both_sides_have_closed_are_not_asked_about() {
         .retain(|listed| !listed.uid.ends_with('0'));
     stage.write(&[service]);
     stage.until("the flows are settled", SOON, |stage| {
-        servers.iter().all(|server| stage.lives(*server).is_empty())
+        leaving.iter().all(|server| stage.lives(*server).is_empty())
     });
     let status = stage.agent.command(&["status"]).expect("status");
     assert!(!status.contains("refused_gone"), "{status}");
