@@ -155,8 +155,8 @@ fn connections_that_both_sides_have_closed_are_not_asked_about() {
     stage.until("the flows are settled", SOON, |stage| {
         leaving.iter().all(|server| stage.lives(*server).is_empty())
     });
-    let status = stage.agent.command(&["status"]).expect("status");
-    assert!(!status.contains("refused_gone"), "{status}");
+    let shown = stage.agent.command(&["status"]).expect("status");
+    assert!(!shown.contains("refused_gone"), "{shown}");
 }
 
 #[test]
