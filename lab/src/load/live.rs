@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::Run;
-use crate::report::{Outcome, Report};
+use crate::report::Report;
 
 /// Tells such a line from the report.
 const MARK: &str = "second ";
@@ -22,7 +22,7 @@ const MARK: &str = "second ";
 pub struct Second {
     /// Its end, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Attempts started.
+    /// Connections tried.
     pub attempts: u64,
     /// Failed before SYN-ACK.
     pub before: u64,
@@ -37,10 +37,10 @@ impl Second {
         let total = report.total();
         Self {
             at_ms,
-            attempts: total.attempts,
+            attempts: report.tcp().attempts,
             before: total.before(),
-            after: total.broken() - total.before() - total.of(Outcome::Lost),
-            lost: total.of(Outcome::Lost),
+            after: total.broken() - total.before() - total.lost(),
+            lost: total.lost(),
         }
     }
 
