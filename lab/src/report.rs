@@ -64,7 +64,7 @@ pub enum Outcome {
     Answered,
     /// The server ended a connection with FIN while nothing was asked of it: its right.
     ClosedIdle,
-    /// Before SYN-ACK: RST (for UDP: port unreachable).
+    /// Before SYN-ACK: RST.
     Refused,
     /// Before SYN-ACK: silence until the connect timeout.
     ConnectTimeout,
@@ -80,6 +80,9 @@ pub enum Outcome {
     WrongBytes,
     /// UDP: no answer in time.
     Lost,
+    /// UDP: an ICMP error in place of the answer. A balancer that swallows the error leaves a `Lost`
+    /// one, so the two count alike.
+    Bounced,
     /// This machine's own fault (ports or descriptors used up): says nothing about the target.
     Local,
     /// Not started because too many were under way: the generator could not keep its rate.
@@ -113,7 +116,7 @@ impl Outcome {
             Self::Refused | Self::ConnectTimeout | Self::Unreachable => Side::Before,
             Self::Reset | Self::NoAnswer | Self::AnswerTimeout => Side::After,
             Self::WrongBytes => Side::Wrong,
-            Self::Lost => Side::Lost,
+            Self::Lost | Self::Bounced => Side::Lost,
         }
     }
 }
@@ -153,9 +156,14 @@ impl Counters {
         self.side(Side::After)
     }
 
+    /// UDP exchanges without an answer.
+    pub fn lost(&self) -> u64 {
+        self.side(Side::Lost)
+    }
+
     /// Connections or exchanges that broke, on whichever side: all failures.
     pub fn broken(&self) -> u64 {
-        self.before() + self.after() + self.side(Side::Wrong) + self.side(Side::Lost)
+        self.before() + self.after() + self.side(Side::Wrong) + self.lost()
     }
 
     fn merge(&mut self, other: &Self) {
@@ -254,12 +262,22 @@ impl Report {
 
     /// All kinds added up.
     pub fn total(&self) -> Counters {
-        self.traffic
-            .values()
-            .fold(Counters::default(), |mut sum, counters| {
+        self.sum(|_| true)
+    }
+
+    /// All that connects: every kind but UDP.
+    pub fn tcp(&self) -> Counters {
+        self.sum(|kind| kind != Traffic::Udp)
+    }
+
+    fn sum(&self, wanted: impl Fn(Traffic) -> bool) -> Counters {
+        let mut sum = Counters::default();
+        for (kind, counters) in &self.traffic {
+            if wanted(*kind) {
                 sum.merge(counters);
-                sum
-            })
+            }
+        }
+        sum
     }
 
     /// Counts the start of an attempt.
@@ -376,6 +394,26 @@ mod tests {
         assert_eq!(
             serde_json::from_str::<Report>(&json).expect("from JSON"),
             sum
+        );
+    }
+
+    #[test]
+    fn a_datagram_is_no_connection_however_it_is_lost() {
+        let mut report = Report::default();
+        for (traffic, outcome) in [
+            (Traffic::Udp, Outcome::Lost),
+            (Traffic::Udp, Outcome::Bounced),
+            (Traffic::Short, Outcome::Refused),
+        ] {
+            report.attempt(traffic, 0);
+            report.outcome(traffic, outcome, 0, String::new);
+        }
+        let (total, tcp) = (report.total(), report.tcp());
+        assert_eq!((total.before(), total.lost(), total.broken()), (1, 2, 3));
+        assert_eq!((tcp.attempts, tcp.before(), tcp.lost()), (1, 1, 0));
+        assert_eq!(
+            (report.timeline[&0].before, report.timeline[&0].lost),
+            (1, 2)
         );
     }
 

@@ -145,7 +145,7 @@ fn kind_b_is_gone_at_once_and_cuts_what_is_open() {
         report.failures
     );
     assert!(
-        report.of(Traffic::Udp).of(Outcome::Refused) > 0,
+        report.of(Traffic::Udp).of(Outcome::Bounced) > 0,
         "port unreachable"
     );
     assert!(idle.before() > 0, "and cannot come back");

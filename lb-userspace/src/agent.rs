@@ -327,7 +327,7 @@ impl Agent {
         report(self.next_hops.want(&nat));
         self.next_hops.await_fresh(RESOLVE_TRIES);
         let next_hops = self.next_hops.resolved(&self.links);
-        let config = self.settings.config(self.uplinks.values());
+        let config = self.settings.config(&self.uplinks);
         let mut store = KernelStore::new(&mut self.datapath.maps);
         let plan = {
             let read = |frontend| words(&store, frontend);

@@ -1,8 +1,9 @@
 //! `load`: the data plane on an interface, for a developer's look, until Ctrl-C.
 //!
 //! The agent itself loads and attaches, with example manifests, so that what is looked at is what
-//! runs in earnest; pins and port are its own, so that it never meets an agent in service. Pins that are there already are somebody's: they are left alone, and nothing is
-//! started. However it ends, what was attached is detached.
+//! runs in earnest; pins and port are its own, so that it never meets an agent in service. Pins that
+//! are there already are somebody's: they are left alone, and nothing is started. However it ends,
+//! what was attached is detached.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

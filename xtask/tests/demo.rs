@@ -1,4 +1,5 @@
-//! Ctrl-C in the middle of a demo: no namespace, pin, file or process may be left.
+//! A short demo shows what it claims, and Ctrl-C in the middle of one leaves no namespace, pin, file
+//! or process.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -117,15 +118,58 @@ fn interrupted(signal: Signal, code: i32) {
     }
 }
 
+fn root_or_skip(test: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "{test}: needs root, and CI is set"
+        );
+        eprintln!("SKIPPED: needs root: {test}");
+    }
+    root
+}
+
+#[test]
+#[ignore = "root"]
+fn a_short_demo_shows_what_it_claims() {
+    if !root_or_skip("a_short_demo_shows_what_it_claims") {
+        return;
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["demo", "--no-build", "--late=1", "--seconds=1", "-o=json"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    for part in ["IS TOLD TO END", "the list says", " tries "] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let row = |balancer: &str| {
+        let rows = report["rows"].as_array().expect("rows");
+        let row = rows.iter().find(|row| row["balancer"] == balancer);
+        row.unwrap_or_else(|| panic!("no {balancer}: {report}"))
+    };
+    let (sluice, peer) = (row("sluice"), row("nftables"));
+    for row in [sluice, peer] {
+        assert!(row["attempts"].as_u64() > Some(500), "{row}");
+        assert_eq!(row["wrong_bytes"], 0, "{row}");
+    }
+    assert_eq!(sluice["failed_before_syn_ack"], 0, "{sluice}\n{told}");
+    // The stopped pods were met indeed, and moving is what saved the attempts.
+    assert!(peer["failed_before_syn_ack"].as_u64() > Some(0), "{peer}");
+    assert!(
+        sluice["reasons"]["failover_reinjected"].as_u64() > Some(0),
+        "{sluice}"
+    );
+}
+
 #[test]
 #[ignore = "root"]
 fn an_interrupted_demo_leaves_nothing() {
-    if !nix::unistd::geteuid().is_root() {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "needs root, and CI is set"
-        );
-        eprintln!("SKIPPED: needs root: an_interrupted_demo_leaves_nothing");
+    if !root_or_skip("an_interrupted_demo_leaves_nothing") {
         return;
     }
     interrupted(Signal::SIGINT, 130);

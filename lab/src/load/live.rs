@@ -22,12 +22,14 @@ const MARK: &str = "second ";
 pub struct Second {
     /// Its end, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Attempts started.
+    /// Connections tried.
     pub attempts: u64,
     /// Failed before SYN-ACK.
     pub before: u64,
-    /// Everything else that broke: after SYN-ACK, wrong bytes, unanswered UDP.
-    pub other: u64,
+    /// Connections that broke after SYN-ACK, or brought wrong bytes.
+    pub after: u64,
+    /// UDP exchanges without an answer.
+    pub lost: u64,
 }
 
 impl Second {
@@ -35,9 +37,10 @@ impl Second {
         let total = report.total();
         Self {
             at_ms,
-            attempts: total.attempts,
+            attempts: report.tcp().attempts,
             before: total.before(),
-            other: total.broken() - total.before(),
+            after: total.broken() - total.before() - total.lost(),
+            lost: total.lost(),
         }
     }
 
@@ -46,7 +49,8 @@ impl Second {
             at_ms: self.at_ms,
             attempts: self.attempts - last.attempts,
             before: self.before - last.before,
-            other: self.other - last.other,
+            after: self.after - last.after,
+            lost: self.lost - last.lost,
         }
     }
 }
@@ -93,7 +97,8 @@ mod tests {
             at_ms: 1,
             attempts: 2,
             before: 3,
-            other: 4,
+            after: 4,
+            lost: 5,
         };
         assert_eq!(
             second.to_string().parse::<Second>().expect("parses"),

@@ -71,15 +71,15 @@ fn failure(error: &io::Error) -> Outcome {
     let kind = error.kind();
     if kind == io::ErrorKind::TimedOut {
         Outcome::Lost
-    } else if kind == io::ErrorKind::ConnectionRefused {
-        Outcome::Refused
     } else if kind == io::ErrorKind::InvalidData {
         Outcome::WrongBytes
     } else if matches!(
         kind,
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable
+        io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
     ) {
-        Outcome::Unreachable
+        Outcome::Bounced
     } else {
         Outcome::Local
     }

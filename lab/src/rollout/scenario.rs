@@ -108,12 +108,12 @@ pub struct Outcome {
 impl Outcome {
     /// In one line.
     pub fn line(&self) -> String {
-        let total = self.report.total();
+        let tcp = self.report.tcp();
         format!(
             "{} attempts, {} failed before SYN-ACK, {} after, {} stops; connect {}",
-            total.attempts,
-            total.before(),
-            total.after(),
+            tcp.attempts,
+            tcp.before(),
+            tcp.after(),
             self.rollout.stops,
             self.report.connect.summary()
         )

@@ -15,14 +15,16 @@ use std::time::Duration;
 
 use aya::maps::MapData;
 use lb_common::V4;
-use lb_common::abi::{self, Flow, FlowKey, Kind, STATE_RST, State};
+use lb_common::abi::{
+    self, Flow, FlowKey, Kind, STATE_FIN_CLIENT, STATE_FIN_ENDPOINT, STATE_RST, State,
+};
 use lb_common::wire::ipv4;
 
 use super::{Agent, boot_clock};
 use crate::netlink::{Links, local_hops};
 use crate::observe::batch::Walk;
 use crate::plan::{Applied, MapOp, Plan};
-use frame::Hop;
+use frame::{Ask, Hop};
 use jobs::Jobs;
 
 /// How often a piece of the work is done, while there is any.
@@ -31,6 +33,9 @@ pub(super) const PACE: Duration = Duration::from_millis(20);
 const FRAMES: usize = 1024;
 /// Steps of the walk at a time, of some thousand flows each.
 const STEPS: usize = 4;
+
+/// Both sides have sent FIN.
+const CLOSED: u8 = STATE_FIN_CLIENT | STATE_FIN_ENDPOINT;
 
 /// Work under way.
 pub(super) struct Resets {
@@ -98,8 +103,15 @@ impl Resets {
                 return;
             }
             // A RST that was seen may not have been taken: it gets its tries, but no more of them.
-            let Some(pass) = jobs.meet(flow.endpoint, flow.state & STATE_RST == 0) else {
+            let closed = flow.state & CLOSED == CLOSED;
+            let open = !closed && flow.state & STATE_RST == 0;
+            let Some(pass) = jobs.meet(flow.endpoint, open) else {
                 return;
+            };
+            let ask = match pass {
+                _ if closed => Ask::Nothing,
+                0 => Ask::Once,
+                _ => Ask::Again,
             };
             if let Some(hop) = to_sender(flow, endpoints, links) {
                 let other = if flow.kind == Kind::Local as u8 {
@@ -108,10 +120,11 @@ impl Resets {
                     other(&partner(flow, key.protocol))
                 };
                 let heard = other.map_or(0, |other| other.ack.get());
-                let sent = frame::to_sender(key, flow, heard, hop, pass == 0);
+                let sent = frame::to_sender(key, flow, heard, hop, ask);
                 frames.extend(sent.into_iter().map(|frame| (hop.ifindex, frame)));
             }
             if flow.kind == Kind::Local as u8
+                && !closed
                 && let Some(hop) = pods.get(&flow.endpoint)
             {
                 frames.push_back((hop.ifindex, frame::to_pod(flow, *hop, pass)));

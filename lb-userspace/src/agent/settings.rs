@@ -1,6 +1,7 @@
 //! What the command line decides, and what follows from it: the model's context, the data plane's
 //! configuration, the file that remembers who has which VIP.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,7 +47,7 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// Where allocations are remembered.
     pub state_file: PathBuf,
-    /// Whether silent endpoints are passed over.
+    /// Whether a connection is moved when its endpoint refuses it or is silent.
     pub failover: bool,
 }
 
@@ -61,10 +62,11 @@ impl Settings {
     }
 
     /// The data plane's configuration.
-    pub(super) fn config<'a>(&self, mut uplinks: impl Iterator<Item = &'a Uplink>) -> Config<V4> {
+    pub(super) fn config(&self, uplinks: &BTreeMap<String, Uplink>) -> Config<V4> {
+        let of = |name: &String| uplinks.get(name)?.address;
         let snat = self
             .snat_address
-            .or_else(|| uplinks.find_map(|uplink| uplink.address));
+            .or_else(|| self.interfaces.iter().find_map(of));
         Config {
             seed: self.seed,
             snat: snat.map_or(V4::default(), V4::from),
@@ -114,5 +116,47 @@ impl Settings {
             tracing::warn!(path = %self.state_file.display(), %error,
                 "cannot remember allocations: after a restart a Service may get another VIP");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_nat_takes_the_address_of_the_interface_that_was_named_first() {
+        let settings = Settings {
+            manifests: PathBuf::new(),
+            node_name: String::new(),
+            interfaces: ["out0", "none", "in0"].map(str::to_owned).to_vec(),
+            xdp_mode: XdpMode::Auto,
+            pin_dir: PathBuf::new(),
+            metrics_address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            class: String::new(),
+            default_class: false,
+            allow_addresses: Vec::new(),
+            seed: 0,
+            snat_address: None,
+            drain_timeout: Duration::ZERO,
+            state_file: PathBuf::new(),
+            failover: true,
+        };
+        let address = |last| Some(Ipv4Addr::new(192, 0, 2, last));
+        let mut uplinks: BTreeMap<String, Uplink> = settings
+            .interfaces
+            .iter()
+            .map(|name| (name.clone(), Uplink::default()))
+            .collect();
+        for (name, last) in [("in0", 1), ("out0", 2)] {
+            uplinks.get_mut(name).expect("there").address = address(last);
+        }
+        assert_eq!(settings.config(&uplinks).snat, V4([192, 0, 2, 2]));
+        uplinks.remove("out0");
+        assert_eq!(settings.config(&uplinks).snat, V4([192, 0, 2, 1]));
+        let settings = Settings {
+            snat_address: address(3),
+            ..settings
+        };
+        assert_eq!(settings.config(&uplinks).snat, V4([192, 0, 2, 3]));
     }
 }

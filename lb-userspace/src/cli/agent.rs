@@ -21,7 +21,7 @@ pub struct AgentArgs {
     /// Name of this node: endpoints with this nodeName are local
     #[arg(long, env = "SLUICE_NODE_NAME", value_name = "NAME")]
     pub node_name: String,
-    /// Interface to serve; may be repeated, the first is the uplink
+    /// Interface to serve; may be repeated, the first with an address lends it to full NAT
     #[arg(
         long = "interface",
         env = "SLUICE_INTERFACE",
@@ -61,7 +61,7 @@ pub struct AgentArgs {
         default_value_t = 0x736c_7569_6365_0001
     )]
     pub seed: u64,
-    /// Source address of full NAT; by default the uplink's own
+    /// Source address of full NAT; by default that of the first interface which has one
     #[arg(long, env = "SLUICE_SNAT_ADDRESS", value_name = "ADDRESS")]
     pub snat_address: Option<Ipv4Addr>,
     /// Seconds that the flows of an endpoint are kept after it vanished
@@ -80,7 +80,7 @@ pub struct AgentArgs {
         default_value = "/run/sluice/allocations.json"
     )]
     pub state_file: PathBuf,
-    /// Do not move a repeated SYN away from a silent endpoint
+    /// Do not move a connection to another endpoint when its own refuses it or is silent
     #[arg(long, env = "SLUICE_NO_FAILOVER")]
     pub no_failover: bool,
     /// Form of the logs

@@ -1,6 +1,6 @@
 //! The command line: one file per subcommand, nothing but arguments and printing.
 
-use std::io::Write;
+use std::io::{self, Write as _};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -59,18 +59,18 @@ impl Cli {
     /// Runs the subcommand.
     pub fn run(&self) -> anyhow::Result<()> {
         let shown = match &self.command {
-            Command::Plan(args) => return plan::run(args),
             Command::Agent(args) => return agent::run(args),
-            Command::Detach(args) => {
-                writeln!(std::io::stdout().lock(), "{}", detach::run(args)?)?;
-                return Ok(());
-            }
-            Command::Status(args) => status::run(args),
-            Command::Services(args) => services::run(args),
-            Command::Endpoints(args) => endpoints::run(args),
-            Command::Flows(args) => flows::run(args),
-        }?;
-        writeln!(std::io::stdout().lock(), "{shown}")?;
-        Ok(())
+            Command::Plan(args) => plan::run(args)?,
+            Command::Detach(args) => detach::run(args)? + "\n",
+            Command::Status(args) => status::run(args)? + "\n",
+            Command::Services(args) => services::run(args)? + "\n",
+            Command::Endpoints(args) => endpoints::run(args)? + "\n",
+            Command::Flows(args) => flows::run(args)? + "\n",
+        };
+        match io::stdout().lock().write_all(shown.as_bytes()) {
+            // `sluice flows | head` is no failure.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }

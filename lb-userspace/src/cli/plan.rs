@@ -3,7 +3,6 @@
 //! For people's CI and for our own tests: it reads the manifests exactly as the agent does and
 //! touches nothing. The JSON form is a contract, written down in `docs/plan.md`.
 
-use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -122,19 +121,14 @@ pub struct EligibleReport {
     pub tier: Tier,
 }
 
-/// Reads the manifests and prints the plan.
-pub fn run(args: &PlanArgs) -> anyhow::Result<()> {
+/// Reads the manifests and writes the plan down.
+pub fn run(args: &PlanArgs) -> anyhow::Result<String> {
     let report = plan(args)?;
-    let text = match args.output {
+    Ok(match args.output {
         Output::Json => serde_json::to_string_pretty(&report)? + "\n",
         Output::Yaml => serde_saphyr::to_string(&report)?,
         Output::Table => table(&report),
-    };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // `sluice plan | head` is no failure.
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    })
 }
 
 /// Reads the manifests as the agent would, and says what it would want.

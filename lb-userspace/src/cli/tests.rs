@@ -11,8 +11,10 @@ use lb_common::abi::{
 use lb_common::wire::l4::Ports;
 use lb_common::{Be16, Be32, Mac, Reason, V4};
 
+use clap::CommandFactory as _;
+
 use super::output::{Format, ReadArgs};
-use super::{endpoints, flows, services, status};
+use super::{Cli, endpoints, flows, services, status};
 
 const VIP: V4 = V4([192, 0, 2, 10]);
 const POD: V4 = V4([10, 0, 0, 1]);
@@ -22,6 +24,28 @@ const KEY: FrontendKey<V4> = FrontendKey {
     protocol: 6,
     zero: 0,
 };
+
+#[test]
+fn every_flag_that_operators_are_told_of_is_there() {
+    let known: Vec<String> = Cli::command()
+        .get_subcommands()
+        .flat_map(clap::Command::get_arguments)
+        .filter_map(|argument| argument.get_long().map(|name| format!("--{name}")))
+        .collect();
+    let text = include_str!("../../../docs/operations.md");
+    let told = text
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|code| code.starts_with("--"));
+    let told: Vec<_> = told
+        .filter_map(|code| code.split([' ', '=']).next())
+        .collect();
+    assert!(told.len() > 8, "{told:?}");
+    for flag in told {
+        assert!(known.iter().any(|name| name == flag), "{flag}");
+    }
+}
 
 /// A pin directory of its own, removed with all pins.
 struct Pins(PathBuf);

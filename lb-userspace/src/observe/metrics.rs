@@ -324,6 +324,32 @@ mod tests {
     }
 
     #[test]
+    fn every_metric_that_operators_are_told_of_is_there() {
+        let text = text(&StateSnapshot {
+            maps: vec![MapFill {
+                map: "flows".into(),
+                ..MapFill::default()
+            }],
+            ..StateSnapshot::default()
+        });
+        let told = concat!(
+            include_str!("../../../docs/operations.md"),
+            include_str!("../../../docs/maps.md"),
+            include_str!("../../../docs/reasons.md"),
+        );
+        let words = told.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let metrics: std::collections::BTreeSet<_> =
+            words.filter(|word| word.starts_with("sluice_")).collect();
+        assert!(metrics.len() >= 7, "{metrics:?}");
+        for metric in metrics {
+            let here = text
+                .lines()
+                .any(|line| line.split(['{', ' ']).next() == Some(metric));
+            assert!(here, "{metric} not in\n{text}");
+        }
+    }
+
+    #[test]
     fn gauges_follow_the_snapshot_and_labels_stay_known() {
         let endpoint = |state: &str| EndpointStateEntry {
             state: state.into(),

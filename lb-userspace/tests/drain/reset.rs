@@ -1,13 +1,15 @@
 //! Connections of endpoints that are gone: their clients hear of it, and so do those that live.
 
 use std::io::ErrorKind;
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use lab::Ns;
 use lab::drive::Server;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use serde_json::Value;
 
-use crate::stage::{Client, Listed, Stage, builder};
+use crate::stage::{Client, Listed, PORT, Stage, builder};
 
 /// More than any reset should take, less than any client's patience.
 const SOON: Duration = Duration::from_secs(4);
@@ -118,6 +120,43 @@ fn clients_of_a_pod_that_died_with_its_namespace_are_reset_once_it_is_delisted()
     stage.until("its flows are settled", SOON, |stage| {
         stage.lives(address).is_empty()
     });
+}
+
+#[test]
+#[ignore = "root"]
+fn connections_that_both_sides_have_closed_are_not_asked_about() {
+    let Some(builder) = builder("connections_that_both_sides_have_closed") else {
+        return;
+    };
+    let builder = builder.pods(2).lan_servers(2);
+    let stage = Stage::new("reset-closed", builder, &["--drain-timeout=1"]);
+    // The client closes first and lingers in TIME_WAIT: it would answer whatever it is asked.
+    drop((0..100).map(|_| stage.connect()).collect::<Vec<_>>());
+    let states = |stage: &Stage, server: Ipv4Addr| -> Vec<_> {
+        let flows = stage.agent.command(&["flows", "--limit=1000", "-o=json"]);
+        let flows: Value = serde_json::from_str(&flows.expect("flows")).expect("JSON");
+        let rows = flows["flows"].as_array().expect("rows").iter();
+        rows.filter(|row| row["endpoint"] == format!("{server}:{PORT}"))
+            .map(|row| row["state"].clone())
+            .collect()
+    };
+    let leaving = [stage.lab.pod(0).addr(), stage.lab.lan_server(0).addr()];
+    stage.until("all have been closed", SOON, |stage| {
+        leaving.iter().all(|server| {
+            let states = states(stage, *server);
+            states.len() > 5 && states.iter().all(|state| state == "closing")
+        })
+    });
+    let mut service = stage.service();
+    service
+        .endpoints
+        .retain(|listed| !listed.uid.ends_with('0'));
+    stage.write(&[service]);
+    stage.until("the flows are settled", SOON, |stage| {
+        leaving.iter().all(|server| stage.lives(*server).is_empty())
+    });
+    let shown = stage.agent.command(&["status"]).expect("status");
+    assert!(!shown.contains("refused_gone"), "{shown}");
 }
 
 #[test]

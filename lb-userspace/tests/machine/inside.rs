@@ -36,6 +36,19 @@ fn every_view_has_every_form() {
     );
     let flows = stage.agent.command(&["flows"]).expect("flows");
     assert!(flows.contains("192.0.2.64"), "{flows}");
+    // As with `sluice flows | head`.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .args(["flows", "--pin-dir"])
+        .arg(stage.agent.pins())
+        .stdout(writer)
+        .output()
+        .expect("runs");
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
     held.finish().expect("report");
 }
 

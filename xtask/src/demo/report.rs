@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lab::report::{Failure, Outcome as Fate, Side};
+use lab::report::{Counters, Failure, Outcome as Fate, Side};
 use lab::rollout::scenario::{Contestant, Outcome, Scenario};
 use serde_json::{Value, json};
 
@@ -52,6 +52,12 @@ impl Row {
         broken.take(8).collect()
     }
 
+    /// All counters, and the connections tried.
+    fn counted(&self) -> (Counters, u64) {
+        let report = &self.outcome.report;
+        (report.total(), report.tcp().attempts)
+    }
+
     fn ms(&self, share: f64) -> f64 {
         self.outcome.report.connect.quantile(share).as_secs_f64() * 1e3
     }
@@ -61,18 +67,18 @@ impl Row {
     }
 
     fn json(&self) -> Value {
-        let total = self.outcome.report.total();
+        let (total, tries) = self.counted();
         json!({
             "balancer": self.contestant,
             "kind": self.scenario.kind.letter(),
             "late_s": self.scenario.delay.as_secs_f64(),
             "updates": self.scenario.updates,
             "stops": self.outcome.rollout.stops,
-            "attempts": total.attempts,
+            "attempts": tries,
             "failed_before_syn_ack": total.before(),
             "failed_after_syn_ack": total.after(),
             "wrong_bytes": total.of(Fate::WrongBytes),
-            "udp_unanswered": total.of(Fate::Lost),
+            "udp_unanswered": total.lost(),
             "connect_ms": {
                 "p50": self.ms(0.5), "p99": self.ms(0.99), "max": self.slowest_ms(),
             },
@@ -85,19 +91,19 @@ impl Row {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let total = self.outcome.report.total();
+        let (total, tries) = self.counted();
         writeln!(
             f,
             "{:<13}{:>5} s{:>6}{:>9}{:>8}{:>7.2}%{:>7}{:>7}{:>5}{:>8.2}{:>8.2}{:>9.1}",
             self.contestant.to_string(),
             self.scenario.delay.as_secs_f64(),
             self.outcome.rollout.stops,
-            total.attempts,
+            tries,
             total.before(),
-            100.0 * total.before() as f64 / total.attempts.max(1) as f64,
+            100.0 * total.before() as f64 / tries.max(1) as f64,
             total.after(),
             total.of(Fate::WrongBytes),
-            total.of(Fate::Lost),
+            total.lost(),
             self.ms(0.5),
             self.ms(0.99),
             self.slowest_ms(),
@@ -115,7 +121,7 @@ impl fmt::Display for Rows {
             "stops",
             "tries",
             "failed",
-            "",
+            "%",
             "after",
             "wrong",
             "UDP",

@@ -50,7 +50,8 @@ fn brought(second: Second) -> String {
     let Second {
         attempts,
         before,
-        other,
+        after,
+        lost,
         ..
     } = second;
     let marks = (before * 50).div_ceil(attempts.max(1)).min(50) as usize;
@@ -58,8 +59,10 @@ fn brought(second: Second) -> String {
         "    {attempts:>5} tries {before:>5} failed  {}",
         "#".repeat(marks)
     );
-    if other > 0 {
-        text = format!("{} {other} broke later", text.trim_end());
+    for (count, what) in [(after, "broke after SYN-ACK"), (lost, "UDP unanswered")] {
+        if count > 0 {
+            text = format!("{}  {count} {what}", text.trim_end());
+        }
     }
     text.trim_end().to_owned()
 }
@@ -70,20 +73,21 @@ mod tests {
 
     #[test]
     fn failures_are_seen_from_afar_and_none_is_hidden() {
-        let of = |attempts, before, other| {
+        let of = |attempts, before, after, lost| {
             brought(Second {
                 at_ms: 0,
                 attempts,
                 before,
-                other,
+                after,
+                lost,
             })
         };
-        assert_eq!(of(100, 0, 0), "      100 tries     0 failed");
-        assert_eq!(of(100, 1, 0), "      100 tries     1 failed  #");
+        assert_eq!(of(100, 0, 0, 0), "      100 tries     0 failed");
+        assert_eq!(of(100, 1, 0, 0), "      100 tries     1 failed  #");
         assert_eq!(
-            of(100, 20, 3),
-            "      100 tries    20 failed  ########## 3 broke later"
+            of(100, 20, 3, 2),
+            "      100 tries    20 failed  ##########  3 broke after SYN-ACK  2 UDP unanswered"
         );
-        assert!(of(0, 7, 0).contains("7 failed  ##"), "counted when seen");
+        assert!(of(0, 7, 0, 0).contains("7 failed  ##"), "counted when seen");
     }
 }

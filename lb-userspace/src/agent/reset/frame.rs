@@ -29,16 +29,28 @@ pub(super) struct Hop {
     pub(super) to: [u8; 6],
 }
 
-/// For whoever sends by this entry: a RST, and a segment to be asked by. Later tries add one in
-/// the window, for those who let nothing pass that is outside. `heard` is what the other side has
-/// acknowledged, 0 when unknown: one that has closed already answers with a RST of that number,
-/// which is then right for the other side.
+/// What to send besides the RST, in case its number is behind.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Ask {
+    /// Nothing, for both sides have closed. One in TIME_WAIT takes a RST in silence and answers
+    /// everything else: a dead pod's thousands of them would be asked for nothing. One whose last
+    /// segment was lost with the pod takes the RST.
+    Nothing,
+    /// A segment that is answered with the right number.
+    Once,
+    /// Also a RST in the window, for those who let nothing pass that is outside.
+    Again,
+}
+
+/// For whoever sends by this entry: a RST, and what asks for a better one. `heard` is what the
+/// other side has acknowledged, 0 when unknown: one that has closed already answers with a RST of
+/// that number, which is then right for the other side.
 pub(super) fn to_sender(
     key: &FlowKey<V4>,
     flow: &Flow<V4>,
     heard: u32,
     hop: Hop,
-    first: bool,
+    ask: Ask,
 ) -> Vec<Vec<u8>> {
     let way = Way {
         hop,
@@ -48,10 +60,12 @@ pub(super) fn to_sender(
     };
     let ack = flow.ack.get();
     let mut frames = vec![way.reset(ack)];
-    if !first {
+    if ask == Ask::Again {
         frames.push(way.reset(ack.wrapping_add(AHEAD)));
     }
-    frames.push(way.segment(ack.wrapping_sub(1), heard));
+    if ask != Ask::Nothing {
+        frames.push(way.segment(ack.wrapping_sub(1), heard));
+    }
     frames
 }
 
@@ -175,13 +189,16 @@ mod tests {
     fn the_client_hears_the_vip() {
         let (key, flow) = entry();
         let (vip, client) = ("192.0.2.64:80", "192.0.2.130:40000");
-        let first = to_sender(&key, &flow, 0, HOP, true);
+        let first = to_sender(&key, &flow, 0, HOP, Ask::Once);
         assert_eq!(first.len(), 2);
         check(&first[0], vip, client, 5, true);
         check(&first[1], vip, client, 4, false);
-        let later = to_sender(&key, &flow, 0, HOP, false);
+        let later = to_sender(&key, &flow, 0, HOP, Ask::Again);
         check(&later[1], vip, client, 5 + AHEAD, true);
         assert_eq!(later.len(), 3);
+        let closed = to_sender(&key, &flow, 0, HOP, Ask::Nothing);
+        assert_eq!(closed.len(), 1);
+        check(&closed[0], vip, client, 5, true);
     }
 
     #[test]

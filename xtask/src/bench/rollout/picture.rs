@@ -62,7 +62,7 @@ fn paint(svg: &mut String, panels: &[&Row]) -> Painted {
             "{}: {} of {} failed before SYN-ACK (red), {} after (amber)",
             row.contestant,
             total.before(),
-            total.attempts,
+            row.outcome.report.tcp().attempts,
             total.after()
         );
         let mut chart = ChartBuilder::on(panel)

@@ -113,11 +113,11 @@ impl Rows {
                     "agent_killed": row.scenario.kill_agent,
                     "contestant": row.contestant,
                     "stops": row.outcome.rollout.stops,
-                    "attempts": total.attempts,
+                    "attempts": report.tcp().attempts,
                     "before": total.before(),
                     "after": total.after(),
                     "wrong": total.of(Fate::WrongBytes),
-                    "lost": total.of(Fate::Lost),
+                    "lost": total.lost(),
                     "connect_ms": {
                         "p50": report.connect.quantile(0.5).as_secs_f64() * 1e3,
                         "p99": report.connect.quantile(0.99).as_secs_f64() * 1e3,
@@ -149,6 +149,7 @@ impl fmt::Display for Rows {
         )?;
         for row in &self.rows {
             let (report, total) = (&row.outcome.report, row.outcome.report.total());
+            let tries = report.tcp().attempts;
             let kind = row.scenario.kind.letter();
             let kind = if row.scenario.kill_agent {
                 format!("{kind}, -9")
@@ -162,12 +163,12 @@ impl fmt::Display for Rows {
                 row.scenario.delay.as_secs_f64(),
                 row.contestant.to_string(),
                 row.outcome.rollout.stops,
-                total.attempts,
+                tries,
                 total.before(),
-                100.0 * total.before() as f64 / total.attempts.max(1) as f64,
+                100.0 * total.before() as f64 / tries.max(1) as f64,
                 total.after(),
                 total.of(Fate::WrongBytes),
-                total.of(Fate::Lost),
+                total.lost(),
                 ms(0.5),
                 ms(0.99),
                 ms(0.999),
