@@ -32,10 +32,28 @@ pub struct XdpPass {
     _link: OwnedFd,
 }
 
+/// Which frames the program may be handed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Frames {
+    /// Super-packets in several pieces as well: the peer keeps its segmentation offload.
+    Any,
+    /// Frames of one piece only: the peer segments what it sends, as for any program that sends frames on.
+    OnePiece,
+}
+
 impl XdpPass {
     /// Attaches to an interface of the caller's namespace (see [`crate::Ns::enter`]).
     pub fn attach(interface: &str) -> Result<Self> {
-        let program = load(BPF_PROG_TYPE_XDP, &XDP_PASS, BPF_F_XDP_HAS_FRAGS)?;
+        Self::attach_for(interface, Frames::Any)
+    }
+
+    /// The same for frames of one kind.
+    pub fn attach_for(interface: &str, frames: Frames) -> Result<Self> {
+        let flags = match frames {
+            Frames::Any => BPF_F_XDP_HAS_FRAGS,
+            Frames::OnePiece => 0,
+        };
+        let program = load(BPF_PROG_TYPE_XDP, &XDP_PASS, flags)?;
         let link = attach(interface, &program, BPF_XDP, XDP_FLAGS_DRV_MODE)?;
         Ok(Self { _link: link })
     }

@@ -5,6 +5,8 @@
 //! by field: an entry may be replaced under a program's feet, so nothing may be kept beyond the
 //! packet, and no handle survives a deletion.
 
+use core::cell::UnsafeCell;
+
 use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::btf_maps::lpm_trie::Key;
 use aya_ebpf::btf_maps::{Array, HashMap, LpmTrie, LruHashMap, PerCpuArray};
@@ -169,23 +171,34 @@ pub(crate) fn count(reason: u32, bytes: u64) {
     }
 }
 
-/// The tick, read at most once in a jiffy: reading a clock is a call, and costs half a lookup.
-#[inline(always)]
-pub(crate) fn tick(jiffies: u32, read: impl FnOnce() -> u32) -> u32 {
-    // SAFETY: loads and stores of one word; all CPUs write the same in a jiffy.
-    let last = unsafe { core::ptr::read_volatile(&raw const CLOCK) };
-    if (last >> 32) as u32 == jiffies {
-        return last as u32;
-    }
-    let tick = read();
-    let now = u64::from(jiffies) << 32 | u64::from(tick);
-    // SAFETY: as above.
-    unsafe { core::ptr::write_volatile(&raw mut CLOCK, now) };
-    tick
-}
+/// A time that is read at most once in a jiffy: reading a clock is a call, and costs half a lookup.
+/// The time itself, and above it the jiffy in which it was read: the clock moves no faster.
+pub(crate) struct Clock(UnsafeCell<u64>);
 
-/// The tick and, above it, the jiffy in which it was read: the clock moves no faster.
-static mut CLOCK: u64 = 0;
+// SAFETY: loads and stores of one word; all CPUs write the same in a jiffy.
+unsafe impl Sync for Clock {}
+
+/// For [`World::tick`](lb_ebpf::world::World::tick).
+pub(crate) static TICK: Clock = Clock(UnsafeCell::new(0));
+/// For [`World::millis`](lb_ebpf::world::World::millis).
+pub(crate) static MILLIS: Clock = Clock(UnsafeCell::new(0));
+
+impl Clock {
+    /// The time; `read` reads it, where it is not known yet in this jiffy.
+    #[inline(always)]
+    pub(crate) fn get(&self, jiffies: u32, read: impl FnOnce() -> u32) -> u32 {
+        // SAFETY: as above.
+        let last = unsafe { core::ptr::read_volatile(self.0.get()) };
+        if (last >> 32) as u32 == jiffies {
+            return last as u32;
+        }
+        let time = read();
+        let now = u64::from(jiffies) << 32 | u64::from(time);
+        // SAFETY: as above.
+        unsafe { core::ptr::write_volatile(self.0.get(), now) };
+        time
+    }
+}
 
 /// True when the frontend's ranges hold the client.
 #[inline(always)]

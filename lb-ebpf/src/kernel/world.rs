@@ -53,12 +53,12 @@ impl World for Kernel {
 
     #[inline(always)]
     fn tick(&self) -> u32 {
-        maps::tick(jiffies(), || (coarse_ns() >> limits::TICK_SHIFT) as u32)
+        maps::TICK.get(jiffies(), || (coarse_ns() >> limits::TICK_SHIFT) as u32)
     }
 
     #[inline(always)]
     fn millis(&self) -> u32 {
-        (coarse_ns() >> 20) as u32
+        maps::MILLIS.get(jiffies(), || (coarse_ns() >> 20) as u32)
     }
 
     #[inline(always)]

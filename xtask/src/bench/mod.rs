@@ -70,6 +70,9 @@ enum Part {
     Agent,
 }
 
+/// Each takes some seconds.
+const THROUGHPUT_ROUNDS: u32 = 7;
+
 /// Form of the table.
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 pub(crate) enum Output {
@@ -111,7 +114,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         lab::teardown::teardown_on_signal();
         let binary = rollout::binaries(rollout::Profile::Release, !args.no_build)?;
         if args.wants(Part::Throughput) {
-            table.extend(throughput::measure(&binary, args.rounds.min(5))?);
+            table.extend(throughput::measure(
+                &binary,
+                args.rounds.min(THROUGHPUT_ROUNDS),
+            )?);
         }
         if args.wants(Part::Agent) {
             table.extend(agent::measure(&binary)?);

@@ -44,9 +44,30 @@ pub(crate) fn median(figures: &[f64]) -> f64 {
     }
 }
 
+/// The figure that so large a part of all are not above (nearest rank). Not a number where there
+/// is none.
+pub(crate) fn quantile(figures: &[f64], part: f64) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let above = sorted.iter().enumerate().find(|(index, _)| {
+        let counted = *index as f64 + 1.0;
+        counted >= part * sorted.len() as f64
+    });
+    above.map_or(f64::NAN, |(_, figure)| *figure)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Samples, median, ratios};
+    use super::{Samples, median, quantile, ratios};
+
+    #[test]
+    fn quantiles_count_from_below() {
+        let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        for (part, figure) in [(0.5, 50.0), (0.99, 99.0), (1.0, 100.0), (0.001, 1.0)] {
+            assert!((quantile(&hundred, part) - figure).abs() < 1e-9, "{part}");
+        }
+        assert!(quantile(&[], 0.5).is_nan());
+    }
 
     #[test]
     fn medians_are_the_middle() {
