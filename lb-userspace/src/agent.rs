@@ -11,9 +11,11 @@ mod complaints;
 mod conflicts;
 mod drain;
 mod exits;
+mod hops;
 mod http;
 mod lives;
 mod reset;
+mod round;
 mod settings;
 mod sight;
 mod snapshot;
@@ -21,7 +23,7 @@ mod upkeep;
 mod uplink;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -35,15 +37,14 @@ use tokio::time::{MissedTickBehavior, interval};
 
 pub use settings::Settings;
 
-use crate::apply::{DrainBook, Executor, KernelStore, read_back, words};
-use crate::desired::Via;
+use crate::apply::{DrainBook, Executor, KernelStore, read_back};
 use crate::load::{Datapath, Options};
-use crate::model::World;
+use crate::model::{Allocations, World};
 use crate::netlink::{Event, Links, NextHops, Pods, Watch, links};
 use crate::observe::metrics::Metrics;
 use crate::observe::pins::PinnedMaps;
 use crate::observe::state::{MapFill, StateSnapshot};
-use crate::plan::{Lives, Planner, Scope, Target};
+use crate::plan::{Lives, NextHop, Planner, Scope};
 use crate::timer::drain::{DrainSettings, Drains};
 use crate::watch::{WatchEvent, manifests};
 use announce::Announcer;
@@ -56,10 +57,10 @@ const TICK: Duration = Duration::from_millis(250);
 const VERIFY: Duration = Duration::from_secs(1);
 /// How often the flow table is swept.
 const SWEEP: Duration = Duration::from_secs(5);
+/// A snapshot of everything may take one part of so many of the loop's time.
+const SNAPSHOT_SHARE: u32 = 200;
 /// How often map fills are counted.
 const FILLS: Duration = Duration::from_secs(30);
-/// How many milliseconds a new next hop is waited for: a LAN answers within one.
-const RESOLVE_TRIES: u32 = 50;
 
 /// Runs until SIGTERM or SIGINT. Programs and maps stay in the kernel.
 pub async fn run(settings: Settings) -> anyhow::Result<()> {
@@ -76,6 +77,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let mut sweep = every(SWEEP);
     let mut fills = every(FILLS);
     let mut resets = every(reset::PACE);
+    let mut announcements = every(announce::PACE);
     loop {
         tokio::select! {
             batch = batches.recv() => match batch {
@@ -91,6 +93,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
             _ = tick.tick() => agent.time_passed(),
             _ = verify.tick() => agent.verify(),
             _ = sweep.tick() => agent.sweep(),
+            _ = announcements.tick(), if agent.announcer.is_behind() => agent.announce(),
             _ = resets.tick(), if agent.resets.is_busy() => agent.reset_some(),
             _ = fills.tick() => agent.count(),
             _ = terminate.recv() => break,
@@ -133,6 +136,10 @@ struct Agent {
     uplinks: BTreeMap<String, Uplink>,
     exits: exits::Exits,
     next_hops: NextHops,
+    /// The same, resolved.
+    hops: BTreeMap<Ipv4Addr, NextHop>,
+    /// Some of them may be nobody's any more.
+    hops_unneeded: bool,
     pods: Pods,
     announcer: Announcer,
     complaints: complaints::Complaints,
@@ -143,6 +150,10 @@ struct Agent {
     snapshots: watch::Sender<Arc<StateSnapshot>>,
     turned: Arc<AtomicU64>,
     snapshot_due: bool,
+    /// Not before that.
+    next_snapshot: Duration,
+    /// Allocations as they were written to the file.
+    remembered: Allocations,
 }
 
 impl Agent {
@@ -169,6 +180,7 @@ impl Agent {
         let (snapshots, _) = watch::channel(Arc::new(StateSnapshot::default()));
         let mut agent = Self {
             had: drain::had(&prior),
+            remembered: prior.clone(),
             world: World::new(settings.context(), prior),
             drains,
             book,
@@ -184,6 +196,8 @@ impl Agent {
                 .collect(),
             exits: exits::Exits::default(),
             next_hops: NextHops::default(),
+            hops: BTreeMap::new(),
+            hops_unneeded: false,
             pods: Pods::default(),
             announcer: Announcer::default(),
             complaints: complaints::Complaints::default(),
@@ -194,6 +208,8 @@ impl Agent {
             snapshots,
             turned: Arc::new(AtomicU64::new(boot_clock().as_secs())),
             snapshot_due: true,
+            next_snapshot: Duration::ZERO,
+
             settings,
             datapath,
         };
@@ -210,13 +226,19 @@ impl Agent {
         }
         let now = boot_clock();
         self.reserve();
-        let effects = self.drains.observe(self.world.desired(), now);
+        self.world.desired();
         let changes = self.world.take_changes();
         let mut keys = changes.frontends;
+        let whole = changes.completed || !changes.vips.is_empty();
+        let desired = self.world.desired();
+        let effects = if whole {
+            self.drains.observe(desired, now)
+        } else {
+            self.drains.observe_some(desired, &keys, now)
+        };
         let followed = self.follow(&effects);
         let others = !followed.is_empty();
         keys.extend(followed);
-        let whole = changes.completed || !changes.vips.is_empty();
         let keys: Vec<_> = keys.into_iter().collect();
         self.round(
             if whole {
@@ -229,7 +251,10 @@ impl Agent {
         if others {
             self.watch_pods();
         }
-        self.settings.write_allocations(self.world.allocations());
+        if self.world.allocations() != &self.remembered {
+            self.remembered.clone_from(self.world.allocations());
+            self.settings.write_allocations(&self.remembered);
+        }
         self.metrics.observe_apply(boot_clock().saturating_sub(now));
     }
 
@@ -293,12 +318,8 @@ impl Agent {
         if self.uplinks.values().any(Uplink::wants_retry) || self.exits.wants_retry() {
             self.attach();
         }
-        for (ifindex, frame) in self.announcer.due(now, &self.vips(), self.uplinks.values()) {
-            if let Err(error) = self.datapath.emit(ifindex, &frame) {
-                tracing::warn!(%error, "cannot announce a VIP");
-            }
-        }
-        if self.snapshot_due {
+        self.announce();
+        if self.snapshot_due && now >= self.next_snapshot {
             self.publish(now);
         }
     }
@@ -306,49 +327,6 @@ impl Agent {
     /// VIPs of this node.
     fn vips(&self) -> BTreeSet<V4> {
         self.planner.applied().vips.keys().copied().collect()
-    }
-
-    /// Brings the kernel in line with what is known now.
-    fn round(&mut self, scope: Scope<'_>, now: Duration) {
-        self.snapshot_due = true;
-        let desired = self.world.desired();
-        let listed = desired.frontends.values().flat_map(|f| &f.endpoints);
-        let listed = listed.map(|endpoint| (endpoint.via, endpoint.address.ip()));
-        // Also those that only have old flows.
-        let lives = self.lives.values().flatten();
-        let lives = lives.map(|(address, life)| (life.via, address.ip()));
-        let nat: BTreeSet<_> = listed
-            .chain(lives)
-            .filter_map(|endpoint| match endpoint {
-                (Via::Nat, IpAddr::V4(address)) => Some(address),
-                (Via::Nat, IpAddr::V6(_)) | (Via::Local, _) => None,
-            })
-            .collect();
-        report(self.next_hops.want(&nat));
-        self.next_hops.await_fresh(RESOLVE_TRIES);
-        let next_hops = self.next_hops.resolved(&self.links);
-        let config = self.settings.config(&self.uplinks);
-        let mut store = KernelStore::new(&mut self.datapath.maps);
-        let plan = {
-            let read = |frontend| words(&store, frontend);
-            let mut target = Target::new(desired, config);
-            target.lives = &self.lives;
-            target.next_hops = &next_hops;
-            target.words = Some(&read);
-            self.planner.plan(&target, scope, now)
-        };
-        let outcome = self.executor.run(&plan, &mut self.planner, &mut store, now);
-        self.resets.follow(&plan, now);
-        if matches!(scope, Scope::All) {
-            self.executor.settle(&plan);
-        }
-        if outcome.failed > 0 {
-            tracing::warn!(
-                failed = outcome.failed,
-                "writes to the maps failed and will be tried again"
-            );
-        }
-        self.announcer.want(&self.vips(), now);
     }
 
     /// Shows what is known to whoever asks.
@@ -370,5 +348,7 @@ impl Agent {
         self.complaints.look(&snapshot.ignored);
         self.metrics.update(&snapshot);
         self.snapshots.send_replace(Arc::new(snapshot));
+        let done = boot_clock();
+        self.next_snapshot = done + done.saturating_sub(now) * SNAPSHOT_SHARE;
     }
 }

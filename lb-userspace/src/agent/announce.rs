@@ -10,6 +10,7 @@ use std::time::Duration;
 use lb_common::V4;
 
 use super::uplink::Uplink;
+use super::{Agent, boot_clock};
 
 /// Time from each announcement to the next; the last one goes on for ever.
 const PAUSES: [Duration; 5] = [
@@ -20,10 +21,17 @@ const PAUSES: [Duration; 5] = [
     Duration::from_mins(1),
 ];
 
+/// VIPs announced at a time: a thousand at once would keep the loop from everything else.
+const MOST: usize = 64;
+/// Time to the next ones.
+pub(super) const PACE: Duration = Duration::from_millis(20);
+
 /// When each VIP is announced next.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Announcer {
     due: BTreeMap<V4, (Duration, usize)>,
+    /// More are due than were announced.
+    behind: bool,
 }
 
 impl Announcer {
@@ -42,6 +50,11 @@ impl Announcer {
         }
     }
 
+    /// True when more are due than were announced: [`PACE`] later is the time for them.
+    pub(super) fn is_behind(&self) -> bool {
+        self.behind
+    }
+
     /// The frames to send now, each with its interface.
     pub(super) fn due<'a>(
         &mut self,
@@ -54,12 +67,18 @@ impl Announcer {
             .filter_map(|attachment| Some((attachment.link.index, attachment.link.mac?)))
             .collect();
         let mut frames = Vec::new();
+        self.behind = false;
         if links.is_empty() {
             return frames;
         }
-        for (vip, (at, step)) in &mut self.due {
-            if *at > now || !vips.contains(vip) {
-                continue;
+        let due = self.due.iter_mut();
+        for (index, (vip, (at, step))) in due
+            .filter(|(vip, (at, _))| *at <= now && vips.contains(vip))
+            .enumerate()
+        {
+            if index == MOST {
+                self.behind = true;
+                break;
             }
             frames.extend(
                 links
@@ -75,6 +94,18 @@ impl Announcer {
             *step += 1;
         }
         frames
+    }
+}
+
+impl Agent {
+    /// Says where VIPs are that are due to be announced.
+    pub(super) fn announce(&mut self) {
+        let now = boot_clock();
+        for (ifindex, frame) in self.announcer.due(now, &self.vips(), self.uplinks.values()) {
+            if let Err(error) = self.datapath.emit(ifindex, &frame) {
+                tracing::warn!(%error, "cannot announce a VIP");
+            }
+        }
     }
 }
 

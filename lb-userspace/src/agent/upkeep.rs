@@ -32,6 +32,7 @@ impl Agent {
         }
         self.usage = sweep.flows;
         self.snapshot_due = true;
+        self.drop_hops();
         self.forget_gone(now);
         self.pods.probe_dead(&Node);
     }

@@ -150,6 +150,17 @@ impl NextHops {
     pub fn want(&mut self, endpoints: &BTreeSet<Ipv4Addr>) -> Vec<(Ipv4Addr, NetlinkError)> {
         self.routes
             .retain(|endpoint, _| endpoints.contains(endpoint));
+        self.want_also(endpoints)
+    }
+
+    /// True when these endpoints have routes: nothing need be asked to reach them.
+    pub fn knows(&self, endpoints: &BTreeSet<Ipv4Addr>) -> bool {
+        let known = |endpoint| self.routes.get(endpoint).is_some_and(Option::is_some);
+        endpoints.iter().all(known)
+    }
+
+    /// Wants these endpoints besides the others.
+    pub fn want_also(&mut self, endpoints: &BTreeSet<Ipv4Addr>) -> Vec<(Ipv4Addr, NetlinkError)> {
         let mut failures = Vec::new();
         for endpoint in endpoints {
             if self.routes.get(endpoint).is_some_and(Option::is_some) {

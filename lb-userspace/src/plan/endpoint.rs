@@ -89,6 +89,7 @@ impl Planner {
         Plan {
             ops: down.collect(),
             left_out: Vec::new(),
+            deferred: Vec::new(),
         }
     }
 

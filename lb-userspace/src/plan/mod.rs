@@ -44,6 +44,17 @@ pub const GRACE: Duration = Duration::from_secs(2);
 pub const ENDPOINT_GRACE: Duration =
     Duration::from_nanos(((limits::HANDSHAKE + 2) as u64) << limits::TICK_SHIFT);
 
+/// Bytes of tables in one plan, from which on the other frontends are left for the next.
+pub const TABLE_BYTES: usize = 4 << 20;
+
+fn table_bytes(op: &MapOp) -> usize {
+    if let MapOp::PutTable { elements, .. } = op {
+        size_of_val::<[abi::TableElement]>(elements)
+    } else {
+        0
+    }
+}
+
 /// How much to compare.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
@@ -115,21 +126,29 @@ impl Planner {
         self.rows_log2 = rows_log2;
 
         self.config(target, &mut plan);
-        match scope {
-            Scope::Frontends(keys) if !all => {
-                for key in keys {
-                    self.frontend(key, target, now, &mut plan);
-                }
-                self.vips_of(keys, target, &mut plan);
+        let keys = match scope {
+            Scope::Frontends(keys) if !all => keys.to_vec(),
+            Scope::Frontends(_) | Scope::All => target.frontends().collect(),
+        };
+        let mut bytes = 0;
+        let mut planned = 0;
+        for key in &keys {
+            if bytes >= TABLE_BYTES {
+                break;
             }
-            Scope::Frontends(_) | Scope::All => {
-                for key in target.frontends().collect::<Vec<_>>() {
-                    self.frontend(&key, target, now, &mut plan);
-                }
-                self.unwanted_frontends(target, &mut plan);
-                self.vips(target, &mut plan);
-            }
+            let before = plan.ops.len();
+            self.frontend(key, target, now, &mut plan);
+            bytes += plan.ops[before..].iter().map(table_bytes).sum::<usize>();
+            planned += 1;
         }
+        let (planned, deferred) = keys.split_at(planned);
+        if all && deferred.is_empty() {
+            self.unwanted_frontends(target, &mut plan);
+            self.vips(target, &mut plan);
+        } else {
+            self.vips_of(planned, target, &mut plan);
+        }
+        plan.deferred = deferred.to_vec();
         plan.sort();
         plan
     }

@@ -18,6 +18,7 @@ use thiserror::Error;
 use super::ids::IdError;
 use super::region::RegionError;
 use super::table::TableError;
+use crate::desired::FrontendKey;
 use crate::desired::Protocol;
 
 /// One write to one map.
@@ -183,6 +184,9 @@ pub struct Plan {
     pub ops: Vec<MapOp>,
     /// What does not fit; the rest goes on.
     pub left_out: Vec<LeftOut>,
+    /// Frontends that were left for the next plan, when this one has been carried out: the tables
+    /// of all at once would be more memory than the agent needs for everything else.
+    pub deferred: Vec<FrontendKey>,
 }
 
 impl Plan {

@@ -39,6 +39,7 @@ impl Planner {
         let plan = Plan {
             ops: ops.collect(),
             left_out: Vec::new(),
+            deferred: Vec::new(),
         };
         // A frontend's id is in the flows that hold its endpoints' ids, and in no others.
         let frontends = self

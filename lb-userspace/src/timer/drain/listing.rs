@@ -54,33 +54,52 @@ impl Drains {
 
     /// What the snapshot does not list has vanished.
     pub(super) fn sweep(&mut self, desired: &Desired, now: Duration, effects: &mut Vec<Effect>) {
-        let mut missing = Vec::new();
-        for (key, group) in &mut self.groups {
-            let wanted = desired.frontends.get(key);
-            group.wanted = wanted.is_some();
-            for (address, track) in &group.tracks {
-                if track.generation != self.generation {
-                    let cap = wanted.map_or(track.cap, |frontend| frontend.drain_timeout);
-                    missing.push((*key, *address, cap));
-                }
-            }
+        for key in self.groups.keys().copied().collect::<Vec<_>>() {
+            self.sweep_one(&key, desired, now, effects);
         }
-        for (key, address, cap) in missing {
-            self.change(key, address, now, effects, |track| {
+    }
+
+    /// The same for one frontend.
+    pub(super) fn sweep_one(
+        &mut self,
+        key: &FrontendKey,
+        desired: &Desired,
+        now: Duration,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(group) = self.groups.get_mut(key) else {
+            return;
+        };
+        let wanted = desired.frontends.get(key);
+        group.wanted = wanted.is_some();
+        let missing: Vec<_> = group
+            .tracks
+            .iter()
+            .filter(|(_, track)| track.generation != self.generation)
+            .map(|(address, track)| {
+                let cap = wanted.map_or(track.cap, |frontend| frontend.drain_timeout);
+                (*address, cap)
+            })
+            .collect();
+        for (address, cap) in missing {
+            self.change(*key, address, now, effects, |track| {
                 track.vanish(now);
                 track.cap = cap;
             });
         }
+        let Some(group) = self.groups.get_mut(key) else {
+            return;
+        };
         let changed = &mut self.changed;
-        self.groups.retain(|key, group| {
-            group.tracks.retain(|address, track| {
-                let over = track.forgotten && track.vanished.is_some();
-                if over {
-                    changed.insert(name(*key, *address, track));
-                }
-                !over
-            });
-            group.wanted || !group.tracks.is_empty()
+        group.tracks.retain(|address, track| {
+            let over = track.forgotten && track.vanished.is_some();
+            if over {
+                changed.insert(name(*key, *address, track));
+            }
+            !over
         });
+        if !group.wanted && group.tracks.is_empty() {
+            self.groups.remove(key);
+        }
     }
 }

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::desired::{Desired, EndpointState, FrontendKey, ObjectName, Protocol, ServiceId};
+use crate::desired::{
+    Desired, EndpointState, Frontend, FrontendKey, ObjectName, Protocol, ServiceId,
+};
 
 use super::effect::{Cause, Effect, EndpointRef, Flows, Lifecycle, PodSight};
 use super::track::Track;
@@ -73,21 +75,7 @@ impl Drains {
         let mut effects = Vec::new();
         self.generation += 1;
         for (key, frontend) in &desired.frontends {
-            let group = self.groups.entry(*key).or_default();
-            group.wanted = true;
-            if group.service.as_ref() != Some(&frontend.service) {
-                group.service = Some(frontend.service.clone());
-                let id = Some(ServiceId::of(&frontend.service));
-                if group.service_id != id {
-                    group.service_id = id;
-                    let tracks = group.tracks.iter();
-                    let names = tracks.map(|(address, track)| name(*key, *address, track));
-                    self.changed.extend(names);
-                }
-            }
-            for endpoint in &frontend.endpoints {
-                self.list(*key, endpoint, frontend.drain_timeout, now, &mut effects);
-            }
+            self.take(*key, frontend, now, &mut effects);
         }
         if desired.complete {
             self.settled = true;
@@ -95,6 +83,53 @@ impl Drains {
         }
         self.settle(now, &mut effects);
         effects
+    }
+
+    /// The same where nothing but these frontends has changed since the last snapshot: what it
+    /// costs depends on them, not on how many there are.
+    pub fn observe_some(
+        &mut self,
+        desired: &Desired,
+        changed: &BTreeSet<FrontendKey>,
+        now: Duration,
+    ) -> Vec<Effect> {
+        if !self.settled || !desired.complete {
+            return self.observe(desired, now);
+        }
+        let mut effects = Vec::new();
+        self.generation += 1;
+        for key in changed {
+            if let Some(frontend) = desired.frontends.get(key) {
+                self.take(*key, frontend, now, &mut effects);
+            }
+            self.sweep_one(key, desired, now, &mut effects);
+        }
+        self.settle(now, &mut effects);
+        effects
+    }
+
+    fn take(
+        &mut self,
+        key: FrontendKey,
+        frontend: &Frontend,
+        now: Duration,
+        effects: &mut Vec<Effect>,
+    ) {
+        let group = self.groups.entry(key).or_default();
+        group.wanted = true;
+        if group.service.as_ref() != Some(&frontend.service) {
+            group.service = Some(frontend.service.clone());
+            let id = Some(ServiceId::of(&frontend.service));
+            if group.service_id != id {
+                group.service_id = id;
+                let tracks = group.tracks.iter();
+                let names = tracks.map(|(address, track)| name(key, *address, track));
+                self.changed.extend(names);
+            }
+        }
+        for endpoint in &frontend.endpoints {
+            self.list(key, endpoint, frontend.drain_timeout, now, effects);
+        }
     }
 
     /// Takes a sighting of this node.
