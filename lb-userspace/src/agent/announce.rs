@@ -66,25 +66,33 @@ impl Announcer {
             .filter_map(|uplink| uplink.attachment.as_ref())
             .filter_map(|attachment| Some((attachment.link.index, attachment.link.mac?)))
             .collect();
-        let mut frames = Vec::new();
         self.behind = false;
         if links.is_empty() {
-            return frames;
+            return Vec::new();
         }
-        let due = self.due.iter_mut();
-        for (index, (vip, (at, step))) in due
-            .filter(|(vip, (at, _))| *at <= now && vips.contains(vip))
-            .enumerate()
-        {
-            if index == MOST {
+        let announced = self.take(now, vips).into_iter();
+        announced
+            .flat_map(|vip| {
+                links
+                    .iter()
+                    .map(move |(index, mac)| (*index, frame(vip, *mac)))
+            })
+            .collect()
+    }
+
+    /// VIPs that are due, as many as go at a time.
+    fn take(&mut self, now: Duration, vips: &BTreeSet<V4>) -> Vec<V4> {
+        let mut taken = Vec::new();
+        self.behind = false;
+        for (vip, (at, step)) in &mut self.due {
+            if *at > now || !vips.contains(vip) {
+                continue;
+            }
+            if taken.len() == MOST {
                 self.behind = true;
                 break;
             }
-            frames.extend(
-                links
-                    .iter()
-                    .map(|(ifindex, mac)| (*ifindex, frame(*vip, *mac))),
-            );
+            taken.push(*vip);
             let pause = PAUSES
                 .get(*step)
                 .or(PAUSES.last())
@@ -93,7 +101,7 @@ impl Announcer {
             *at = now + pause;
             *step += 1;
         }
-        frames
+        taken
     }
 }
 
@@ -136,6 +144,24 @@ mod tests {
         assert_eq!(frame[20..22], [0, 1], "a request");
         assert_eq!(frame[28..32], [192, 0, 2, 7]);
         assert_eq!(frame[38..42], [192, 0, 2, 7]);
+    }
+
+    #[test]
+    fn many_are_announced_in_parts_and_none_is_forgotten() {
+        let vips: BTreeSet<V4> = (0..200).map(|n| V4([198, 18, 0, n])).collect();
+        let mut announcer = Announcer::default();
+        announcer.want(&vips, Duration::ZERO);
+        let mut told = BTreeSet::new();
+        let mut parts = 0;
+        while parts == 0 || announcer.is_behind() {
+            let now = announcer.take(Duration::ZERO, &vips);
+            assert!(!now.is_empty() && now.len() <= MOST);
+            for vip in now {
+                assert!(told.insert(vip), "{vip:?} twice");
+            }
+            parts += 1;
+        }
+        assert_eq!((told, parts), (vips, 4));
     }
 
     #[test]

@@ -45,6 +45,8 @@ impl Drains {
             if !next.stillborn(self.settings, now) {
                 return self.begin(key, address, next, now, effects);
             }
+            // A sighting may change that, and no listing will say so.
+            self.again.insert(key);
         }
         self.change(key, address, now, effects, |track| {
             track.list(listing, uid, cap, now);

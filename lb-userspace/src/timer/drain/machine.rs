@@ -57,6 +57,8 @@ pub struct Drains {
     pub(super) generation: u64,
     /// A complete snapshot was seen.
     pub(super) settled: bool,
+    /// Frontends whose listing is to be taken again with the next snapshot, changed or not.
+    pub(super) again: BTreeSet<FrontendKey>,
     /// Lives whose record may differ from what was last taken.
     pub(super) changed: BTreeSet<EndpointRef>,
 }
@@ -74,6 +76,7 @@ impl Drains {
     pub fn observe(&mut self, desired: &Desired, now: Duration) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.generation += 1;
+        self.again.clear();
         for (key, frontend) in &desired.frontends {
             self.take(*key, frontend, now, &mut effects);
         }
@@ -98,7 +101,8 @@ impl Drains {
         }
         let mut effects = Vec::new();
         self.generation += 1;
-        for key in changed {
+        let again = std::mem::take(&mut self.again);
+        for key in changed.union(&again) {
             if let Some(frontend) = desired.frontends.get(key) {
                 self.take(*key, frontend, now, &mut effects);
             }

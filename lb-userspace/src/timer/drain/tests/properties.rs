@@ -149,6 +149,64 @@ proptest! {
     }
 
     #[test]
+    fn a_look_at_what_changed_sees_what_a_look_at_all_would(
+        events in prop::collection::vec((event(), any::<bool>()), 1..40),
+    ) {
+        let (mut whole, mut some, mut now) = (drains(), drains(), 0);
+        // What each of two frontends is last said to have.
+        let mut said: [Option<Vec<Option<(Says, u8)>>>; 2] = [None, None];
+        let mut before = Desired::default();
+        let mut records = [BTreeMap::new(), BTreeMap::new()];
+        for (event, second) in &events {
+            let mut effects = [Vec::new(), Vec::new()];
+            if let Event::List { complete, service, pods } = event {
+                said[usize::from(*second)] = service.then(|| pods.clone());
+                let mut desired = Desired { complete: *complete, ..Desired::default() };
+                for (protocol, pods) in [Protocol::Tcp, Protocol::Udp].into_iter().zip(&said) {
+                    if let Some(pods) = pods {
+                        let one = snapshot(true, true, pods, Some(CAP)).frontends;
+                        desired.frontends.insert(key(protocol), one[&key(protocol)].clone());
+                    }
+                }
+                let keys = [Protocol::Tcp, Protocol::Udp].map(key).into_iter();
+                let changed = keys
+                    .filter(|key| before.frontends.get(key) != desired.frontends.get(key))
+                    .collect();
+                effects[0] = whole.observe(&desired, at(now));
+                // A list that was incomplete, or has become so, is news about all of it.
+                effects[1] = if before.complete && *complete {
+                    some.observe_some(&desired, &changed, at(now))
+                } else {
+                    some.observe(&desired, at(now))
+                };
+                before = desired;
+            } else {
+                let next = play(&mut whole, event, Some(CAP), now, &mut effects[0]);
+                play(&mut some, event, Some(CAP), now, &mut effects[1]);
+                now = next;
+            }
+            let [a, b] = effects.map(|effects| {
+                let mut told: Vec<_> = effects.iter().map(|e| format!("{e:?}")).collect();
+                told.sort();
+                told
+            });
+            prop_assert_eq!(a, b);
+            prop_assert_eq!(whole.export(), some.export());
+            // The one writes the same record again and again, the other once.
+            for (drains, records) in [&mut whole, &mut some].into_iter().zip(&mut records) {
+                for (endpoint, record) in drains.take_changed() {
+                    match record {
+                        Some(record) => records.insert(endpoint, record),
+                        None => records.remove(&endpoint),
+                    };
+                }
+            }
+            prop_assert_eq!(&records[0], &records[1]);
+            prop_assert_eq!(whole.poll_timeout(), some.poll_timeout());
+        }
+    }
+
+    #[test]
     fn no_flapping_extends_a_deadline_beyond_the_cap(events in history()) {
         let (mut d, mut now, mut settled) = (drains(), 0, false);
         // Second since which each address was never well again.
