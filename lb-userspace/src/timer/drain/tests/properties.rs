@@ -13,13 +13,15 @@ use super::support::{SAYS, Says, Snapshot, at, drains, key, pod};
 const PODS: u8 = 3;
 const CAP: u64 = 20;
 
+/// What each pod's entry says, and of which of two uids; `None` for not listed.
+type Slots = Vec<Option<(Says, u8)>>;
+
 #[derive(Clone, Debug)]
 enum Event {
-    /// What each pod's entry says, and of which of two uids; `None` for not listed.
     List {
         complete: bool,
         service: bool,
-        pods: Vec<Option<(Says, u8)>>,
+        pods: Slots,
     },
     Gone(u8),
     Alive(u8),
@@ -154,7 +156,7 @@ proptest! {
     ) {
         let (mut whole, mut some, mut now) = (drains(), drains(), 0);
         // What each of two frontends is last said to have.
-        let mut said: [Option<Vec<Option<(Says, u8)>>>; 2] = [None, None];
+        let mut said: [Option<Slots>; 2] = [None, None];
         let mut before = Desired::default();
         let mut records = [BTreeMap::new(), BTreeMap::new()];
         for (event, second) in &events {
