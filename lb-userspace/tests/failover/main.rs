@@ -131,7 +131,9 @@ fn a_refused_syn_goes_from_a_pod_to_the_lan_and_back() {
         return;
     };
     let mut stage = stage("rst-both", builder.pods(2).lan_servers(2), "native", &[]);
-    let options = stage.options(&[Traffic::Short], 200, 3.0);
+    let mut options = stage.options(&[Traffic::Short], 200, 3.0);
+    // Two clients eject nobody: the dead are asked all the time, and each way is taken often.
+    options.sources.as_mut().expect("sources").0.truncate(2);
     stage.kill(0).expect("killed");
     stage.kill(2).expect("killed");
     let report = stage.run(&options).expect("report");
@@ -139,7 +141,7 @@ fn a_refused_syn_goes_from_a_pod_to_the_lan_and_back() {
     assert_saved(&stage, &report, "failover_nat");
     let local = stage.counted("failover_reinjected").expect("counted")
         + stage.counted("failover_local").expect("counted");
-    assert!(local > 0);
+    assert!(local > 10, "{local} moved to a pod");
 }
 
 #[test]
