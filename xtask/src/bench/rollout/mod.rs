@@ -24,12 +24,13 @@ use table::{Row, Rows};
 /// What `cargo xtask bench rollout` takes.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// The long form: a million attempts over more than a hundred rolling updates (half an hour)
+    /// The long form: a million connections over more than a hundred rolling updates (half an hour
+    /// through Sluice, and the others' time)
     #[arg(long)]
     long: bool,
-    /// Short connections per second
-    #[arg(long, default_value_t = 400)]
-    rate: u64,
+    /// Short connections per second [default: 400, in the long form 700]
+    #[arg(long)]
+    rate: Option<u64>,
     /// Pods of the Service
     #[arg(long, default_value_t = 3)]
     pods: usize,
@@ -137,7 +138,7 @@ fn prepare(args: &Args) -> Result<Setting> {
     let agent = binaries(args.profile, !args.no_build)?;
     Ok(Setting {
         agent,
-        rate: args.rate,
+        rate: args.rate.unwrap_or(if args.long { 700 } else { 400 }),
         pods: args.pods,
         lan_servers: 0,
     })
@@ -167,7 +168,7 @@ fn scenarios(args: &Args) -> Vec<Scenario> {
     for &kind in &args.kinds {
         for &seconds in &args.delays {
             let updates = if args.long && matches!(kind, Kind::A | Kind::B) {
-                13
+                22
             } else {
                 1
             };
