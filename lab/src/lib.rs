@@ -13,12 +13,14 @@ mod names;
 mod topology;
 
 pub mod agent;
+pub mod cluster;
 pub mod drive;
 pub mod hist;
 pub mod http;
 pub mod load;
 pub mod manifests;
 pub mod ns;
+pub mod oci;
 pub mod payload;
 pub mod peer;
 pub mod proc;
