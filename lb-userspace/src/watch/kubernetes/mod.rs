@@ -16,8 +16,6 @@ mod item;
 mod kind;
 mod pace;
 mod report;
-#[cfg(test)]
-mod tests;
 
 use futures::future::join_all;
 use kube::Client;
