@@ -3,6 +3,7 @@
 
 use serde_json::json;
 
+use crate::fake::Fault;
 use crate::stage::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +29,9 @@ async fn without_the_crd_it_is_said_and_everything_else_goes_on() {
     stage
         .until("pooled", |stage| stage.has(&[WEB[0], "198.51.100.1:80"]))
         .await;
-    assert!(stage.ignored().is_empty(), "{:?}", stage.ignored());
+    stage
+        .until("unsaid", |stage| stage.ignored().is_empty())
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,12 +77,11 @@ async fn an_object_that_cannot_be_read_stays_as_it_was_and_hides_no_other() {
     stage.until("said", said).await;
     assert!(stage.has(&known), "by watch: {:?}", stage.endpoints());
     // The same in a list.
-    api.compact();
-    api.put(NODES, json!({"metadata": {"name": "n1"}}));
-    api.compact();
+    api.fault(POOLS, "watch", Fault::Status(503));
+    api.cut(POOLS);
     api.put(POOLS, pool("q", "203.0.113.0/24"));
     api.compact();
-    api.cut(POOLS);
+    api.lift(POOLS, "watch");
     let all = [WEB[0], "198.51.100.1:80", "203.0.113.1:80"];
     stage.until("listed again", |stage| stage.has(&all)).await;
     assert!(api.asked(POOLS, "list").len() > 1);

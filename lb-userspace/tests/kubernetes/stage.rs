@@ -134,6 +134,15 @@ impl Stage {
         self.until("complete", |stage| stage.world.is_complete())
     }
 
+    /// Until the first lists are done and every kind is watched.
+    pub(crate) async fn watching(&mut self) {
+        self.complete().await;
+        for resource in [SERVICES, SLICES, NODES, POOLS, PODS] {
+            self.until("watched", |stage| stage.api.watched(resource) == 1)
+                .await;
+        }
+    }
+
     /// Takes what is there already and a moment more.
     pub(crate) async fn settle(&mut self) {
         let end = Instant::now() + Duration::from_millis(30);
