@@ -306,7 +306,7 @@ async fn answer(State(api): State<Api>, uri: Uri, headers: HeaderMap) -> Respons
     };
     match fault {
         Some(Fault::Hangs) => {
-            tokio::time::sleep(Duration::from_secs(600)).await;
+            tokio::time::sleep(Duration::from_mins(10)).await;
             status(500)
         }
         Some(Fault::Status(code)) => status(code),

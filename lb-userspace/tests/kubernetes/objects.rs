@@ -131,8 +131,8 @@ async fn a_pod_of_this_node_drains_before_its_slice_says_so() {
     stage.until("gone", |stage| stage.has(&[second])).await;
     // Force-deleted: the pod is gone without a word.
     api.delete(PODS, "u2");
-    let last = "192.0.2.1:80 10.0.0.2:8080 draining";
-    stage.until("draining", |stage| stage.has(&[last])).await;
+    let ending = "192.0.2.1:80 10.0.0.2:8080 draining";
+    stage.until("draining", |stage| stage.has(&[ending])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

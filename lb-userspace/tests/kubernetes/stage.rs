@@ -29,7 +29,7 @@ pub(crate) fn pace() -> Pace {
         first: Duration::from_millis(10),
         most: Duration::from_millis(80),
         answer: Duration::from_secs(5),
-        silence: Duration::from_secs(60),
+        silence: Duration::from_mins(1),
         settled: Duration::from_millis(50),
         absent: Duration::from_millis(40),
         page: 2,

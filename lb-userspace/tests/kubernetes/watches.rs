@@ -20,7 +20,7 @@ async fn a_watch_that_is_cut_is_resumed_and_nothing_is_lost() {
         api.put(SLICES, slice("web", &[(&address, "u")]));
         api.cut(SLICES);
         let pods = [("10.0.1.1", "v"), (address.as_str(), "u")];
-        api.put(SLICES, slice("web", &pods[..1 + round % 2]));
+        api.put(SLICES, slice("web", &pods[..=(round % 2)]));
         let first = "192.0.2.1:80 10.0.1.1:8080 active";
         let second = format!("192.0.2.1:80 {address}:8080 active");
         stage

@@ -44,10 +44,12 @@ impl Failure {
 
 impl From<kube::Error> for Failure {
     fn from(error: kube::Error) -> Self {
-        match &error {
-            kube::Error::Api(status) => Self::of_status(status),
-            kube::Error::SerdeError(error) => Self::Refused(format!("unreadable answer: {error}")),
-            _ => Self::Away(innermost(&error)),
+        if let kube::Error::Api(status) = &error {
+            Self::of_status(status)
+        } else if let kube::Error::SerdeError(error) = &error {
+            Self::Refused(format!("unreadable answer: {error}"))
+        } else {
+            Self::Away(innermost(&error))
         }
     }
 }

@@ -186,7 +186,9 @@ impl<K: Kind> Follower<K> {
             let pause = match failure {
                 // That happens to everyone who was away for a while.
                 Failure::TooOld => self.pause(),
-                _ => self.failed("watch", &failure).await?,
+                Failure::Denied | Failure::Absent | Failure::Refused(_) | Failure::Away(_) => {
+                    self.failed("watch", &failure).await?
+                }
             };
             sleep(pause).await;
             match failure {

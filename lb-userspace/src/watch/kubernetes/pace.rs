@@ -28,7 +28,7 @@ impl Default for Pace {
         Self {
             first: Duration::from_millis(400),
             most: Duration::from_secs(10),
-            answer: Duration::from_secs(60),
+            answer: Duration::from_mins(1),
             silence: Duration::from_secs(90),
             settled: Duration::from_secs(5),
             absent: Duration::from_secs(30),
