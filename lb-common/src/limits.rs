@@ -63,6 +63,9 @@ pub const HANDSHAKE: u32 = ticks(60);
 /// A repeated SYN younger than this (units of 2^20 ns, about 1 ms) goes where the first went.
 pub const SYN_PATIENCE_MS: u32 = 200;
 
+/// All maps together take no more kernel memory than this, in bytes.
+pub const MEMORY_BUDGET: usize = 320 << 20;
+
 /// Kernel memory of a preallocated hash map in bytes: `struct htab_elem` (48), key and value
 /// rounded to 8, and a 16-byte bucket head per power-of-two slot (kernel/bpf/hashtab.c).
 pub const fn hash_memory(entries: usize, key: usize, value: usize) -> usize {
@@ -97,6 +100,6 @@ mod tests {
             + TABLE_ELEMENTS * 64
             + (1 << BITMAP_BITS) / 8
             + SOURCE_RANGES * 96;
-        assert!(total <= 320 << 20, "{} MiB", total >> 20);
+        assert!(total <= MEMORY_BUDGET, "{} MiB", total >> 20);
     }
 }

@@ -19,6 +19,7 @@ mod round;
 mod settings;
 mod sight;
 mod snapshot;
+mod source;
 mod upkeep;
 mod uplink;
 
@@ -36,6 +37,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
 pub use settings::Settings;
+pub use source::Source;
 
 use crate::apply::{DrainBook, Executor, KernelStore, read_back};
 use crate::load::{Datapath, Options};
@@ -46,7 +48,7 @@ use crate::observe::pins::PinnedMaps;
 use crate::observe::state::{MapFill, StateSnapshot};
 use crate::plan::{Lives, NextHop, Planner, Scope};
 use crate::timer::drain::{DrainSettings, Drains};
-use crate::watch::{WatchEvent, manifests};
+use crate::watch::WatchEvent;
 use announce::Announcer;
 use lives::report;
 use uplink::Uplink;
@@ -67,8 +69,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     let mut watch = Watch::open().context("listening to the kernel's network events")?;
     let mut agent = Agent::start(settings)?;
     let (news, mut batches) = mpsc::channel(64);
-    let (manifests, kept) = (agent.settings.manifests.clone(), agent.settings.kept());
-    let source = tokio::spawn(async move { manifests::follow(&manifests, kept, news).await });
+    let source = agent.settings.follow_source(news).await?;
     let http = agent.serve_http().await?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -82,7 +83,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         tokio::select! {
             batch = batches.recv() => match batch {
                 Some(batch) => agent.told(batch),
-                None => return source.await?.context("following the manifests"),
+                None => return source.await?,
             },
             event = watch.next() => {
                 if event.is_none() {

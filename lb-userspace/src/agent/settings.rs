@@ -13,6 +13,7 @@ use ipnet::IpNet;
 use lb_common::abi::Config;
 use lb_common::{V4, limits};
 
+use super::source::Source;
 use super::uplink::Uplink;
 use crate::load::XdpMode;
 use crate::model::{Allocations, Context};
@@ -21,8 +22,8 @@ use crate::watch::Kept;
 /// Settings of one agent.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Folder of manifests to follow.
-    pub manifests: PathBuf,
+    /// Where the objects come from.
+    pub source: Source,
     /// This node's name.
     pub node_name: String,
     /// Interfaces to attach to; the first is the uplink.
@@ -58,6 +59,7 @@ impl Settings {
         context.class.clone_from(&self.class);
         context.default_class = self.default_class;
         context.allow_addresses.clone_from(&self.allow_addresses);
+        context.allocate = self.source.allocates();
         context
     }
 
@@ -126,7 +128,7 @@ mod tests {
     #[test]
     fn full_nat_takes_the_address_of_the_interface_that_was_named_first() {
         let settings = Settings {
-            manifests: PathBuf::new(),
+            source: Source::Manifests(PathBuf::new()),
             node_name: String::new(),
             interfaces: ["out0", "none", "in0"].map(str::to_owned).to_vec(),
             xdp_mode: XdpMode::Auto,

@@ -139,6 +139,10 @@ fn readiness(parts: &Parts<'_>, pending: &[PendingWrite], full: Vec<NotReady>) -
         .map(|kind| NotReady::NotListed {
             kind: kind.to_owned(),
         });
+    let denied = parts.world.denied().iter().map(|right| NotReady::Denied {
+        verb: right.verb.to_owned(),
+        resource: right.resource.to_owned(),
+    });
     let links = parts.uplinks.iter().filter_map(|(name, uplink)| {
         let error = uplink.error.clone()?;
         Some(NotReady::NotAttached {
@@ -151,7 +155,7 @@ fn readiness(parts: &Parts<'_>, pending: &[PendingWrite], full: Vec<NotReady>) -
         count: pending.len(),
         first: format!("{}: {}", first.write, first.error),
     });
-    Readiness::of(lists.chain(links).chain(writes).chain(full))
+    Readiness::of(lists.chain(denied).chain(links).chain(writes).chain(full))
 }
 
 fn interface(name: &str, uplink: &Uplink) -> InterfaceState {

@@ -1,13 +1,14 @@
-//! `sluice agent`: serves the VIPs of a folder of manifests. Only arguments and start-up.
+//! `sluice agent`: serves the VIPs of a cluster or of a folder of manifests. Only arguments and
+//! start-up.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use ipnet::IpNet;
 
-use crate::agent::{self, Settings};
+use crate::agent::{self, Settings, Source};
 use crate::load::{DEFAULT_PIN_DIR, XdpMode};
 use crate::model::DEFAULT_CLASS;
 use crate::observe::{self, logs};
@@ -15,9 +16,28 @@ use crate::observe::{self, logs};
 /// Arguments of `sluice agent`.
 #[derive(Args, Clone, Debug)]
 pub struct AgentArgs {
-    /// Folder of manifests: Services, EndpointSlices, Nodes and AddressPools
-    #[arg(long, env = "SLUICE_MANIFESTS", value_name = "DIR")]
-    pub manifests: PathBuf,
+    /// Folder of manifests: Services, EndpointSlices, Nodes and AddressPools. Without it they
+    /// come from the Kubernetes API, by default that of the cluster this runs in
+    #[arg(
+        long,
+        env = "SLUICE_MANIFESTS",
+        value_name = "DIR",
+        conflicts_with = "kubeconfig"
+    )]
+    pub manifests: Option<PathBuf>,
+    /// Follow the Kubernetes API that this file describes
+    #[arg(long, env = "SLUICE_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// With the Kubernetes API: follow the pods of this node too, so that one that is deleted gets
+    /// nothing new before its process is told to stop
+    #[arg(
+        long,
+        env = "SLUICE_WATCH_PODS",
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        default_value_t = true
+    )]
+    pub watch_pods: bool,
     /// Name of this node: endpoints with this nodeName are local
     #[arg(long, env = "SLUICE_NODE_NAME", value_name = "NAME")]
     pub node_name: String,
@@ -112,7 +132,13 @@ pub enum Mode {
 pub fn run(args: &AgentArgs) -> anyhow::Result<()> {
     logs::init(args.log_format, &args.log)?;
     let settings = Settings {
-        manifests: args.manifests.clone(),
+        source: match &args.manifests {
+            Some(folder) => Source::Manifests(folder.clone()),
+            None => Source::Kubernetes {
+                kubeconfig: args.kubeconfig.clone(),
+                watch_pods: args.watch_pods,
+            },
+        },
         node_name: args.node_name.clone(),
         interfaces: args.interfaces.clone(),
         xdp_mode: match args.xdp_mode {

@@ -29,7 +29,7 @@ pub struct Cli {
 pub enum Command {
     /// Show what a node would do with these manifests; needs no rights and changes nothing.
     Plan(plan::PlanArgs),
-    /// Serve the VIPs of a folder of manifests on this node.
+    /// Serve the VIPs of a cluster, or of a folder of manifests, on this node.
     Agent(agent::AgentArgs),
     /// Take everything out of the kernel that Sluice has placed.
     Detach(detach::DetachArgs),

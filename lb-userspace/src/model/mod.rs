@@ -10,6 +10,7 @@ mod alloc;
 mod annotation;
 mod assign;
 mod context;
+mod ending;
 mod frontend;
 pub mod merge;
 mod pool;

@@ -36,7 +36,7 @@ pub(super) struct Touched<T> {
     pub(super) before: Option<T>,
 }
 
-impl<T: Named + PartialEq> Store<T> {
+impl<T: Clone + Named + PartialEq> Store<T> {
     /// Takes a change; returns the objects that are now different.
     pub(super) fn apply(&mut self, change: Change<T>) -> Vec<Touched<T>> {
         match (change, &mut self.next) {
@@ -52,6 +52,13 @@ impl<T: Named + PartialEq> Store<T> {
                 next.remove(&name);
                 Vec::new()
             }
+            (Change::Keep(name), Some(next)) => {
+                if let Some(known) = self.live.get(&name) {
+                    next.insert(name, known.clone());
+                }
+                Vec::new()
+            }
+            (Change::Keep(_), None) => Vec::new(),
             (Change::Apply(object), None) => self.put(object).into_iter().collect(),
             (Change::Delete(name), None) => {
                 let before = self.live.remove(&name);
@@ -157,6 +164,17 @@ mod tests {
         assert_eq!(names(&touched), ["c", "b"], "the equal one is not touched");
         assert!(touched.iter().all(|t| t.before.is_some()));
         assert_eq!(store.values().count(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_read_any_more_stays_as_it_was() {
+        let mut store = Store::default();
+        store.apply(Change::Apply(node("a", true)));
+        store.apply(Change::Init);
+        store.apply(Change::Keep(node("a", false).name));
+        store.apply(Change::Keep(node("never seen", false).name));
+        assert!(store.apply(Change::InitDone).is_empty());
+        assert_eq!(store.values().collect::<Vec<_>>(), [&node("a", true)]);
     }
 
     #[test]

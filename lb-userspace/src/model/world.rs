@@ -14,12 +14,13 @@ use crate::desired::{Desired, FrontendKey, Ignored, ObjectName};
 use crate::model::alloc::Allocations;
 use crate::model::assign::Assignment;
 use crate::model::context::{Context, Reserved};
+use crate::model::ending::Endings;
 use crate::model::select::Use;
 use crate::model::settings::{self, NotOurs, Settings};
 use crate::model::store::{Store, Touched};
 use crate::model::vip::Admission;
-use crate::watch::object::{self, Node, Service, Slice};
-use crate::watch::{Change, WatchEvent};
+use crate::watch::object::{self, Node, Pod, Service, Slice};
+use crate::watch::{Change, Right, WatchEvent};
 
 /// What became different since it was last asked for.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -42,7 +43,9 @@ pub struct World {
     slices: Store<Slice>,
     nodes: Store<Node>,
     pools: Store<object::Pool>,
+    endings: Endings,
     source_problems: Vec<Ignored>,
+    denied: BTreeSet<Right>,
     slices_of: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
     admission: Admission,
     pool_problems: Vec<Ignored>,
@@ -90,7 +93,9 @@ impl World {
             slices: Store::default(),
             nodes: Store::default(),
             pools: Store::default(),
+            endings: Endings::default(),
             source_problems: Vec::new(),
+            denied: BTreeSet::new(),
             slices_of: BTreeMap::new(),
             admission: Admission::default(),
             pool_problems: Vec::new(),
@@ -115,6 +120,8 @@ impl World {
             WatchEvent::Pool(change) => {
                 self.stale.admission |= !self.pools.apply(change).is_empty();
             }
+            WatchEvent::Pod(change) => self.apply_pod(change),
+            WatchEvent::Denied(denied) => self.denied = denied,
             WatchEvent::Problems(problems) => {
                 self.source_problems = problems;
                 self.stale.ignored = true;
@@ -163,6 +170,19 @@ impl World {
         }
     }
 
+    fn apply_pod(&mut self, change: Change<Pod>) {
+        let news = self.endings.apply(change);
+        if news.is_empty() {
+            return;
+        }
+        let concerned = |slice: &&Slice| news.iter().any(|uid| lists(slice, uid));
+        let slices = self.slices.values().filter(concerned);
+        self.stale.services.extend(slices.filter_map(service_of));
+        let slices = &self.slices;
+        self.endings
+            .forget_unless(|uid| slices.values().any(|slice| lists(slice, uid)));
+    }
+
     /// Replaces what the operator and the outside say; everything is looked at again.
     pub fn set_context(&mut self, context: Context) {
         if context == self.context {
@@ -209,6 +229,11 @@ impl World {
             .collect()
     }
 
+    /// What the source may not do.
+    pub fn denied(&self) -> &BTreeSet<Right> {
+        &self.denied
+    }
+
     /// Addresses handed out, to be kept over a restart.
     pub fn allocations(&self) -> &Allocations {
         &self.prior
@@ -252,6 +277,11 @@ impl Entry {
             ignored: Vec::new(),
         }
     }
+}
+
+fn lists(slice: &Slice, uid: &str) -> bool {
+    let uids = slice.endpoints.iter().filter_map(|e| e.uid.as_deref());
+    uids.into_iter().any(|listed| listed == uid)
 }
 
 /// The Service that a slice belongs to.

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::PartialObjectMeta;
 
 use crate::desired::ObjectName;
 use crate::watch::crd;
 use crate::watch::object::{
-    Ingress, Node, Pool, Requirement, Selector, Service, ServicePort, Slice, SliceEndpoint,
+    Ingress, Node, Pod, Pool, Requirement, Selector, Service, ServicePort, Slice, SliceEndpoint,
     SlicePort,
 };
 
@@ -49,6 +50,7 @@ impl From<core::Service> for Service {
             external_traffic_policy: spec.external_traffic_policy,
             session_affinity: spec.session_affinity,
             affinity_timeout: affinity.and_then(|c| c.timeout_seconds),
+            publish_not_ready: spec.publish_not_ready_addresses.unwrap_or_default(),
             source_ranges: spec.load_balancer_source_ranges.unwrap_or_default(),
             ports: spec
                 .ports
@@ -161,6 +163,16 @@ impl From<core::Node> for Node {
                 .iter()
                 .filter_map(|c| c.parse().ok())
                 .collect(),
+        }
+    }
+}
+
+impl From<PartialObjectMeta<core::Pod>> for Pod {
+    fn from(from: PartialObjectMeta<core::Pod>) -> Self {
+        Self {
+            name: object_name(&from.metadata),
+            uid: from.metadata.uid.unwrap_or_default(),
+            terminating: from.metadata.deletion_timestamp.is_some(),
         }
     }
 }

@@ -4,8 +4,10 @@
 //! It has the shape of kube-runtime's watcher events, so that a Kubernetes watch and a
 //! directory of manifests cannot be told apart by the model. Events carry no policy.
 
+use std::collections::BTreeSet;
+
 use crate::desired::{Ignored, ObjectName};
-use crate::watch::object::{Node, Pool, Service, Slice};
+use crate::watch::object::{Node, Pod, Pool, Service, Slice};
 
 /// What happened to the list of one kind.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -14,6 +16,8 @@ pub enum Change<T> {
     Init,
     /// The object exists and looks like this; part of the new list after `Init`.
     Apply(T),
+    /// The object exists and cannot be read: what was known of it stays.
+    Keep(ObjectName),
     /// The object is gone.
     Delete(ObjectName),
     /// The list is complete: what it did not mention is gone.
@@ -31,6 +35,19 @@ pub enum WatchEvent {
     Node(Change<Node>),
     /// Of an AddressPool.
     Pool(Change<Pool>),
+    /// Of a pod of this node. Not every source has them; nothing waits for them.
+    Pod(Change<Pod>),
     /// Everything the source itself cannot use at the moment, replacing what it said before.
     Problems(Vec<Ignored>),
+    /// Everything the source may not do at the moment, replacing what it said before.
+    Denied(BTreeSet<Right>),
+}
+
+/// Something that one may do, or not.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Right {
+    /// As in a `ClusterRole`.
+    pub verb: &'static str,
+    /// With its group, as in `kubectl auth can-i`: `endpointslices.discovery.k8s.io`.
+    pub resource: &'static str,
 }

@@ -330,7 +330,9 @@ mod tests {
                 WatchEvent::Service(_)
                 | WatchEvent::Slice(_)
                 | WatchEvent::Pool(_)
-                | WatchEvent::Node(Change::Init | Change::InitDone) => {}
+                | WatchEvent::Pod(_)
+                | WatchEvent::Denied(_)
+                | WatchEvent::Node(Change::Init | Change::InitDone | Change::Keep(_)) => {}
             }
         }
         (applied, deleted, problems)

@@ -9,10 +9,11 @@ pub mod crd;
 mod event;
 pub mod files;
 mod kept;
+pub mod kubernetes;
 pub mod manifests;
 pub mod object;
 pub mod parse;
 mod stamp;
 
-pub use event::{Change, WatchEvent};
+pub use event::{Change, Right, WatchEvent};
 pub use kept::Kept;

@@ -45,6 +45,8 @@ pub struct Service {
     pub session_affinity: Option<String>,
     /// `spec.sessionAffinityConfig.clientIP.timeoutSeconds`.
     pub affinity_timeout: Option<i32>,
+    /// `spec.publishNotReadyAddresses`.
+    pub publish_not_ready: bool,
     /// `spec.loadBalancerSourceRanges`.
     pub source_ranges: Vec<String>,
     /// `spec.ports`.
@@ -131,6 +133,17 @@ pub struct Node {
     pub addresses: Vec<IpAddr>,
     /// `spec.podCIDRs`.
     pub pod_cidrs: Vec<IpNet>,
+}
+
+/// A pod of this node: only what tells that it ends.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Pod {
+    /// Namespace and name.
+    pub name: ObjectName,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.deletionTimestamp` is set.
+    pub terminating: bool,
 }
 
 /// An AddressPool, as written.
@@ -226,7 +239,7 @@ macro_rules! named {
         }
     )*};
 }
-named!(Service, Slice, Node, Pool);
+named!(Service, Slice, Node, Pod, Pool);
 
 #[cfg(test)]
 mod tests {

@@ -187,6 +187,8 @@ fn remaining(events: &[WatchEvent]) -> Vec<WatchEvent> {
             | WatchEvent::Slice(_)
             | WatchEvent::Node(_)
             | WatchEvent::Pool(_)
+            | WatchEvent::Pod(_)
+            | WatchEvent::Denied(_)
             | WatchEvent::Problems(_) => panic!("not generated: {event:?}"),
         };
         last.insert(key, event);

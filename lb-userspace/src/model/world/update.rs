@@ -165,12 +165,15 @@ impl World {
         settings::ours(service, &self.context).ok()?;
         let slices = self.slices_of.get(name).into_iter().flatten();
         let slices = slices.filter_map(|slice| self.slices.get(slice));
+        let slices: Vec<_> = slices
+            .map(|slice| self.endings.seen_in(slice, service.publish_not_ready))
+            .collect();
         let node = &self.context.node_name;
         Some(frontend::view(
             service,
             &entry.settings,
             &entry.assignment,
-            slices,
+            slices.iter().map(AsRef::as_ref),
             node,
         ))
     }

@@ -43,7 +43,9 @@ impl Told {
                 WatchEvent::Node(_)
                 | WatchEvent::Service(_)
                 | WatchEvent::Slice(_)
-                | WatchEvent::Pool(_) => {}
+                | WatchEvent::Pool(_)
+                | WatchEvent::Pod(_)
+                | WatchEvent::Denied(_) => {}
             }
         }
     }
@@ -239,7 +241,9 @@ fn a_file_that_breaks_between_two_starts_says_what_it_said_before() {
                 WatchEvent::Node(_)
                 | WatchEvent::Service(_)
                 | WatchEvent::Slice(_)
-                | WatchEvent::Pool(_) => {}
+                | WatchEvent::Pool(_)
+                | WatchEvent::Pod(_)
+                | WatchEvent::Denied(_) => {}
             }
         }
         manifests.save();
