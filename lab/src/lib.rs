@@ -8,6 +8,7 @@
 //! It must never touch an interface, address or process outside the namespaces it made.
 
 mod builder;
+mod cgroups;
 mod ip;
 mod names;
 mod topology;

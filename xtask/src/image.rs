@@ -21,7 +21,7 @@ pub(crate) struct Args {
 }
 
 /// The image's name, as deploy/ asks for it.
-pub(crate) const NAME: &str = concat!("docker.io/library/sluice:", env!("CARGO_PKG_VERSION"));
+pub(crate) const NAME: &str = concat!("localhost/sluice:", env!("CARGO_PKG_VERSION"));
 
 /// Builds and writes it.
 pub(crate) fn run(args: &Args) -> Result<()> {

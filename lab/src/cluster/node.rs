@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use super::{ControlPlane, Options, must_run, tail, until};
+use crate::cgroups;
 use crate::topology::POD_BRIDGE;
 use crate::{Node, Ns, Proc};
 
@@ -52,7 +53,8 @@ impl Worker {
         let socket = dir.join("run/containerd.sock");
         write(dir, "containerd.toml", &containerd(dir, &options.pause))?;
         write(dir, "cni/10-bridge.conf", &cni(dir, &node.pod_subnet()))?;
-        write(dir, "kubelet.yaml", &kubelet(&socket))?;
+        let cgroup = ns.name().to_owned();
+        write(dir, "kubelet.yaml", &kubelet(&socket, &cgroup))?;
         control_plane.kubeconfig(&dir.join("kubelet.kubeconfig"), &name)?;
         control_plane.kubeconfig(&dir.join("kube-proxy.kubeconfig"), "kube-proxy")?;
 
@@ -157,6 +159,14 @@ impl Worker {
     }
 }
 
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // What they were in can go only after they have.
+        let _ = self.init.kill();
+        cgroups::remove(self.ns.name());
+    }
+}
+
 fn write(dir: &Path, name: &str, text: &str) -> Result<()> {
     let path = dir.join(name);
     std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
@@ -194,7 +204,7 @@ fn cni(dir: &Path, subnet: &str) -> String {
     )
 }
 
-fn kubelet(socket: &Path) -> String {
+fn kubelet(socket: &Path, cgroup: &str) -> String {
     format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -202,6 +212,7 @@ containerRuntimeEndpoint: unix://{}
 authentication: {{anonymous: {{enabled: true}}, webhook: {{enabled: false}}}}
 authorization: {{mode: AlwaysAllow}}
 cgroupDriver: cgroupfs
+cgroupRoot: /{cgroup}
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
 failCgroupV1: false

@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// Short connections per second
     #[arg(long, default_value_t = 200)]
     rate: u64,
+    /// Only these kinds of pods
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "a,b")]
+    kinds: Vec<Kind>,
     /// Keep the cluster after the last scenario, until Ctrl-C
     #[arg(long)]
     keep: bool,
@@ -70,7 +73,7 @@ fn scenarios(
     rounds: usize,
     rows: &mut rollout::Rows,
 ) -> Result<()> {
-    for kind in [Kind::A, Kind::B] {
+    for &kind in &args.kinds {
         let app = App {
             name: "web",
             kind,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use lab::Lab;
 use lab::cluster::{Cluster, until};
 use lab::teardown::TemporaryDir;
 use serde_json::json;
@@ -47,6 +48,13 @@ impl Daemon {
             !said.to_lowercase().contains("warning"),
             "the API server warns: {said}"
         );
+        let pool = json!({
+            "apiVersion": "sluice.dev/v1alpha1",
+            "kind": "AddressPool",
+            "metadata": {"name": "lab"},
+            "spec": {"addresses": [format!("{}-{}", Lab::vip(0), Lab::vip(63))]},
+        });
+        cluster.kubectl().apply(&pool.to_string())?;
         daemon.await_ready(cluster)?;
         Ok(daemon)
     }
