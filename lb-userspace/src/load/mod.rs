@@ -95,7 +95,7 @@ impl Datapath {
         let rebuilt = maps::drop_misfits(&pins)?;
         let mut tools = program::load_object(&object, &pins, None)?;
         program::classifier(&mut tools, program::EMIT)?;
-        program::xdp(&mut tools, program::SWEEP)?;
+        program::tool(&mut tools, program::SWEEP)?;
         let maps = Maps::take(&mut tools)?;
         Ok(Self {
             object,

@@ -4,7 +4,7 @@
 //! instances share the pinned maps. Only the maps' descriptors and the programs' survive here,
 //! so an instance costs the agent no memory once it is attached.
 
-use aya::programs::{ProgramError, SchedClassifier, Xdp};
+use aya::programs::{ProgramError, RawTracePoint, SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use lb_common::abi::Link;
 
@@ -56,6 +56,16 @@ pub(super) fn xdp<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut 
     let program: &mut Xdp = program.try_into().map_err(LoadError::program(name))?;
     program.load().map_err(refused(name))?;
     Ok(program)
+}
+
+/// One program that only the agent runs, loaded.
+pub(super) fn tool(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
+    let program = ebpf.program_mut(name).ok_or(LoadError::Missing {
+        what: "program",
+        name,
+    })?;
+    let program: &mut RawTracePoint = program.try_into().map_err(LoadError::program(name))?;
+    program.load().map_err(refused(name))
 }
 
 /// One classifier, loaded.

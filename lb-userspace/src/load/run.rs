@@ -2,17 +2,15 @@
 //! flows. Neither needs a raw socket, and the sweep never leaves the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions, Xdp};
+use aya::programs::{
+    RawTracePoint, RawTracePointRunOptions, SchedClassifier, TestRun as _, TestRunOptions,
+};
 
 use super::{Datapath, LoadError, program};
 
 /// The shortest frame that a test run takes.
 const SHORTEST: usize = 14;
-
-/// What the sweep returns when it has walked all flows.
-const XDP_PASS: u32 = 2;
 
 /// Where the mark is in `struct __sk_buff`.
 const MARK: usize = 8;
@@ -46,19 +44,17 @@ impl Datapath {
     pub fn sweep(&mut self) -> Result<Sweep, LoadError> {
         self.maps.clear_usage().map_err(LoadError::io("usage"))?;
         let program = self.tools.program(program::SWEEP);
-        let program: &Xdp = program
+        let program: &RawTracePoint = program
             .ok_or(LoadError::Missing {
                 what: "program",
                 name: program::SWEEP,
             })?
             .try_into()
             .map_err(LoadError::program("find the sweep"))?;
-        let mut options = TestRunOptions::new();
-        options.data_in = Some(&[0; SHORTEST]);
         let result = program
-            .test_run(options)
+            .test_run(RawTracePointRunOptions::new())
             .map_err(LoadError::program("sweep the flows"))?;
-        if result.return_value != XDP_PASS {
+        if result.return_value != 0 {
             return Err(LoadError::SweepFailed {
                 code: result.return_value,
             });
@@ -67,7 +63,6 @@ impl Datapath {
         let flows = (0u32..).zip(usage).filter(|(_, count)| *count > 0);
         Ok(Sweep {
             flows: flows.collect(),
-            took: result.duration,
         })
     }
 }
@@ -77,8 +72,6 @@ impl Datapath {
 pub struct Sweep {
     /// Entries of the flow table by endpoint id; a flow by full NAT has two.
     pub flows: BTreeMap<u32, u32>,
-    /// Time in the kernel.
-    pub took: Duration,
 }
 
 impl Sweep {

@@ -31,6 +31,7 @@ impl Rows {
     /// One more, said at once.
     pub(super) fn push(&mut self, row: Row) {
         run::note(&format!("    {row}"));
+        run::note(&row.report.summary());
         self.0.push(row);
     }
 

@@ -61,6 +61,8 @@ fn load(program: &mut AyaProgram) -> (&'static str, Result<(), ProgramError>) {
         ("xdp", program.load())
     } else if let AyaProgram::SchedClassifier(program) = program {
         ("classifier", program.load())
+    } else if let AyaProgram::RawTracePoint(program) = program {
+        ("raw tracepoint", program.load())
     } else {
         ("?", Err(ProgramError::UnexpectedProgramType))
     }
