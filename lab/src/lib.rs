@@ -8,17 +8,20 @@
 //! It must never touch an interface, address or process outside the namespaces it made.
 
 mod builder;
+mod cgroups;
 mod ip;
 mod names;
 mod topology;
 
 pub mod agent;
+pub mod cluster;
 pub mod drive;
 pub mod hist;
 pub mod http;
 pub mod load;
 pub mod manifests;
 pub mod ns;
+pub mod oci;
 pub mod payload;
 pub mod peer;
 pub mod proc;

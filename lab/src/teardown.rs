@@ -38,6 +38,7 @@ pub fn cleanup_stale() -> Result<usize> {
             let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
         }
     }
+    crate::cgroups::remove_stale();
     Ok(ids.len())
 }
 

@@ -8,6 +8,9 @@ mod build;
 mod cargo;
 mod ci;
 mod demo;
+mod e2e;
+mod image;
+mod kube;
 mod load;
 mod objects;
 mod run;
@@ -47,6 +50,10 @@ enum Command {
     Load(load::Args),
     /// Replace every pod under load, through Sluice and through an nftables map (as root)
     Demo(demo::Args),
+    /// Write the container image, without a builder or a registry
+    Image(image::Args),
+    /// A Kubernetes cluster from nothing, the `DaemonSet` on it, rollouts under load (as root)
+    E2e(e2e::Args),
     /// Check the repository's own rules
     Tidy,
     /// Everything that must hold before a change lands
@@ -78,6 +85,8 @@ fn dispatch(command: Command) -> Result<()> {
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Load(args) => load::run(&args),
+        Command::Image(args) => image::run(&args),
+        Command::E2e(args) => e2e::run(&args),
         Command::Tidy => tidy::run(),
         Command::Ci => ci::run(),
     }

@@ -1,6 +1,8 @@
 //! The pods of a Service through rolling updates: their processes, and how the list has them.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use nix::sys::signal::Signal;
@@ -8,7 +10,19 @@ use nix::sys::signal::Signal;
 use crate::drive::Server;
 use crate::manifests::{Condition, Endpoint};
 use crate::serve::Kind;
-use crate::{Lab, PodId, Proc};
+use crate::stage::PORT;
+use crate::{Lab, Ns, PodId, Proc};
+
+/// What a kubelet does before a pod counts as ready: it asks it, by the way that packets take. A bridge forwards to a
+/// new port only once its kernel has noticed that the link is up, and a first ARP request that is lost costs a second.
+fn probe(node: &Ns, pod: Ipv4Addr) -> Result<()> {
+    let target = SocketAddr::from((pod, PORT));
+    node.enter(|| TcpStream::connect_timeout(&target, PROBE_LIMIT))?
+        .with_context(|| format!("the pod at {target} does not answer its node"))
+        .map(drop)
+}
+
+const PROBE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Whoever is told which endpoints there are.
 pub trait Directory {
@@ -60,6 +74,7 @@ impl Fleet {
         let uid = format!("pod-{id}");
         let pod = lab.pod(id);
         let proc = Server::named(&uid).kind(kind).start(pod.netns())?;
+        probe(lab.node(0).netns(), pod.addr())?;
         let listed = Endpoint {
             address: pod.addr(),
             node: Some("n0".to_owned()),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::load::{DEFAULT_PIN_DIR, detach_all};
 
@@ -12,6 +13,9 @@ pub struct DetachArgs {
     /// Where maps and links are pinned
     #[arg(long, env = "SLUICE_PIN_DIR", value_name = "DIR", default_value = DEFAULT_PIN_DIR)]
     pub pin_dir: PathBuf,
+    /// Then wait for SIGTERM: for a DaemonSet, whose pods have to stay
+    #[arg(long)]
+    pub stay: bool,
 }
 
 /// Detaches, and says what went.
@@ -32,5 +36,25 @@ pub fn run(args: &DetachArgs) -> anyhow::Result<String> {
         text.push_str(interface);
         text.push_str(": neighbour entries");
     }
+    if args.stay {
+        println!("{text}");
+        text = stay()?;
+    }
     Ok(text)
+}
+
+/// Waits until it is asked to end.
+fn stay() -> anyhow::Result<String> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            Ok("told to end".to_owned())
+        })
 }

@@ -49,6 +49,16 @@ const TOOLS: &[&str] = &[
     "tcpdump",
 ];
 
+/// What a Kubernetes cluster is made of, besides what is built from source.
+const CLUSTER: &[&str] = &[
+    "busybox-static",
+    "containerd",
+    "containernetworking-plugins",
+    "etcd-server",
+    "openssl",
+    "runc",
+];
+
 /// The same tools where there is no apt, by the names of their programs.
 const PROGRAMS: &[&str] = &[
     "bpftool",
@@ -97,6 +107,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Sets the machine up unless it is complete; for the commands that need it.
 pub(crate) fn ensure() -> Result<()> {
     run(&Args { check: false })
+}
+
+/// What clusters need besides: only the commands that bring one up ask for it.
+pub(crate) fn cluster() -> Result<()> {
+    if apt::exists() {
+        let names = apt::missing(CLUSTER.iter().copied());
+        if !names.is_empty() {
+            apt::install(&names)?;
+        }
+    }
+    if !found("go") {
+        bail!("a cluster takes Kubernetes' own programs, and building them Go 1.26 or later");
+    }
+    Ok(())
 }
 
 fn install(missing: &[Missing]) -> Result<()> {
