@@ -17,6 +17,9 @@ pub enum LogFormat {
     Json,
 }
 
+/// The crate that speaks to the Kubernetes API.
+const CLIENT: &str = "kube_client";
+
 /// Why logging cannot start.
 #[derive(Debug, Error)]
 pub enum LogError {
@@ -53,15 +56,32 @@ pub fn init(format: LogFormat, filter: &str) -> Result<(), LogError> {
 }
 
 fn parse(filter: &str) -> Result<EnvFilter, LogError> {
+    let filter = &complete(filter);
     EnvFilter::try_new(filter).map_err(|source| LogError::Filter {
         filter: filter.to_owned(),
         source,
     })
 }
 
+/// The Kubernetes client calls every attempt of a long outage an error. What failed, and since when
+/// it matters, is said by who asked; whoever wants the client's words names it.
+fn complete(filter: &str) -> String {
+    if filter.contains(CLIENT) {
+        return filter.to_owned();
+    }
+    format!("{filter},{CLIENT}::client=off")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kubernetes_client_is_quiet_unless_it_is_asked_for() {
+        let of = |filter| parse(filter).expect("a filter").to_string();
+        assert!(of("info").contains("kube_client::client=off"));
+        assert!(!of("info,kube_client=debug").contains("off"));
+    }
 
     #[test]
     fn a_bad_filter_says_what_was_expected() {

@@ -22,6 +22,14 @@ pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 /// Annotation prefixes that are kept.
 const ANNOTATIONS: [&str; 3] = ["sluice.dev/", "metallb.io/", "metallb.universe.tf/"];
 
+/// Converted, in as much memory as that takes. `collect` would reuse the list it consumes, and a
+/// Kubernetes endpoint is five times as large as ours: 50 MB at 100k endpoints.
+fn tight<T, U: From<T>>(list: Vec<T>) -> Vec<U> {
+    let mut kept = Vec::with_capacity(list.len());
+    kept.extend(list.into_iter().map(U::from));
+    kept
+}
+
 fn object_name(meta: &ObjectMeta) -> ObjectName {
     ObjectName {
         namespace: meta.namespace.clone().unwrap_or_default(),
@@ -52,17 +60,8 @@ impl From<core::Service> for Service {
             affinity_timeout: affinity.and_then(|c| c.timeout_seconds),
             publish_not_ready: spec.publish_not_ready_addresses.unwrap_or_default(),
             source_ranges: spec.load_balancer_source_ranges.unwrap_or_default(),
-            ports: spec
-                .ports
-                .unwrap_or_default()
-                .into_iter()
-                .map(ServicePort::from)
-                .collect(),
-            ingress: ingress
-                .unwrap_or_default()
-                .into_iter()
-                .map(Ingress::from)
-                .collect(),
+            ports: tight(spec.ports.unwrap_or_default()),
+            ingress: tight(ingress.unwrap_or_default()),
         }
     }
 }
@@ -98,18 +97,8 @@ impl From<discovery::EndpointSlice> for Slice {
             name: object_name(&from.metadata),
             service: labels.and_then(|l| l.get(SERVICE_NAME_LABEL)).cloned(),
             address_type: from.address_type,
-            ports: from
-                .ports
-                .unwrap_or_default()
-                .into_iter()
-                .map(SlicePort::from)
-                .collect(),
-            endpoints: from
-                .endpoints
-                .unwrap_or_default()
-                .into_iter()
-                .map(SliceEndpoint::from)
-                .collect(),
+            ports: tight(from.ports.unwrap_or_default()),
+            endpoints: tight(from.endpoints.unwrap_or_default()),
         }
     }
 }
@@ -128,7 +117,7 @@ impl From<discovery::Endpoint> for SliceEndpoint {
     fn from(from: discovery::Endpoint) -> Self {
         let conditions = from.conditions.unwrap_or_default();
         Self {
-            addresses: from.addresses,
+            addresses: tight(from.addresses),
             ready: conditions.ready,
             serving: conditions.serving,
             terminating: conditions.terminating,
@@ -252,6 +241,21 @@ mod tests {
         );
         assert_eq!(trimmed.affinity_timeout, Some(7));
         assert_eq!(trimmed.ingress[0].ip.as_deref(), Some("192.0.2.1"));
+    }
+
+    #[test]
+    fn lists_take_the_memory_they_need() {
+        let endpoint = |last| serde_json::json!({"addresses": [format!("10.0.0.{last}")]});
+        let endpoints: Vec<_> = (1..=9).map(endpoint).collect();
+        let slice: discovery::EndpointSlice = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": endpoints,
+            "ports": [{"port": 80}],
+        }))
+        .expect("a slice");
+        let slice = Slice::from(slice);
+        assert_eq!(slice.endpoints.capacity(), 9);
+        assert_eq!(slice.endpoints[0].addresses.capacity(), 1);
+        assert_eq!(slice.ports.capacity(), 1);
     }
 
     #[test]

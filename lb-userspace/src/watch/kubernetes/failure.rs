@@ -16,14 +16,16 @@ pub(super) enum Failure {
     TooOld,
     /// Another 4xx: what was asked does not please it, and asking the same again will not help.
     Refused(String),
-    /// It is not there, not well, or too busy. It may answer the same question later.
-    Away(String),
+    /// It is not well, or too busy. It may answer the same question later.
+    Unwell(String),
+    /// There was no answer.
+    Unreachable(String),
 }
 
 impl Failure {
     /// No answer in time.
     pub(super) fn late() -> Self {
-        Self::Away("no answer in time".to_owned())
+        Self::Unreachable("no answer in time".to_owned())
     }
 
     /// What the server says.
@@ -34,10 +36,10 @@ impl Failure {
             404 => Self::Absent,
             410 => Self::TooOld,
             // 401 is a token that is being renewed, or an account that is being made.
-            401 | 408 | 429 => Self::Away(said()),
+            401 | 408 | 429 => Self::Unwell(said()),
             400..500 => Self::Refused(said()),
             _ if status.reason == "Expired" || status.reason == "Gone" => Self::TooOld,
-            _ => Self::Away(said()),
+            _ => Self::Unwell(said()),
         }
     }
 }
@@ -49,7 +51,7 @@ impl From<kube::Error> for Failure {
         } else if let kube::Error::SerdeError(error) = &error {
             Self::Refused(format!("unreadable answer: {error}"))
         } else {
-            Self::Away(innermost(&error))
+            Self::Unreachable(innermost(&error))
         }
     }
 }
@@ -71,7 +73,7 @@ impl fmt::Display for Failure {
             Self::Denied => f.write_str("may not"),
             Self::Absent => f.write_str("the API has no such resource (404)"),
             Self::TooOld => f.write_str("what was known is too old (410)"),
-            Self::Refused(said) | Self::Away(said) => f.write_str(said),
+            Self::Refused(said) | Self::Unwell(said) | Self::Unreachable(said) => f.write_str(said),
         }
     }
 }
@@ -91,7 +93,7 @@ mod tests {
         assert_eq!(of(410, "Expired"), Failure::TooOld);
         assert_eq!(of(400, "BadRequest"), Failure::Refused("m (400)".into()));
         for code in [401, 429, 500, 503, 504] {
-            assert_eq!(of(code, ""), Failure::Away(format!("m ({code})")));
+            assert_eq!(of(code, ""), Failure::Unwell(format!("m ({code})")));
         }
     }
 }

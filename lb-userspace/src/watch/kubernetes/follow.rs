@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::pin::pin;
-use std::time::Duration;
 
-use backon::ExponentialBackoff;
 use futures::{Stream, StreamExt as _};
 use kube::api::{ListParams, WatchParams};
 use kube::core::{Request, WatchEvent as Told};
@@ -22,15 +20,13 @@ use super::failure::Failure;
 use super::item::{Item, Page};
 use super::kind::Kind;
 use super::pace::Pace;
-use super::report::{Report, Trouble};
-use crate::desired::{Ignored, ObjectName};
-use crate::watch::{Change, Right, WatchEvent};
+use super::report::Report;
+use super::standing::Standing;
+use crate::desired::ObjectName;
+use crate::watch::{Change, WatchEvent};
 
 /// Changes that are told together when they are there together.
 const BURST: usize = 256;
-/// Failures in a row before it is said of a watch: a server that restarts is none.
-const PATIENCE: u32 = 2;
-
 /// The agent does not listen any more.
 #[derive(Debug, Error)]
 #[error("the agent has hung up")]
@@ -52,20 +48,9 @@ pub(super) struct Follower<K: Kind> {
     fields: Option<String>,
     pace: Pace,
     report: Report,
-    pauses: ExponentialBackoff,
-    /// Failures in a row.
-    failures: u32,
-    /// It has been listed: from now on no list may be older than what is known.
-    listed: bool,
+    standing: Standing,
     /// A page had expired before it was asked for: ask for all at once.
     unpaged: bool,
-    /// 404 was the answer that often in a row.
-    absences: u32,
-    /// Objects that cannot be read, and why.
-    broken: BTreeMap<ObjectName, String>,
-    /// What is wrong with the kind as a whole.
-    outage: Option<String>,
-    denied: Option<Right>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -75,16 +60,10 @@ impl<K: Kind> Follower<K> {
             client,
             request: Request::new(K::Wire::url_path(&(), None)),
             fields,
-            pauses: pace.pauses(),
+            standing: Standing::new(K::RESOURCE, K::Wire::kind(&()).into_owned(), pace.clone()),
             pace,
             report,
-            failures: 0,
-            listed: false,
             unpaged: false,
-            absences: 0,
-            broken: BTreeMap::new(),
-            outage: None,
-            denied: None,
             kind: PhantomData,
         }
     }
@@ -110,19 +89,25 @@ impl<K: Kind> Follower<K> {
         loop {
             let failure = match self.try_list().await? {
                 Ok(version) => {
-                    (self.listed, self.unpaged, self.absences) = (true, false, 0);
-                    (self.outage, self.denied) = (None, None);
+                    self.unpaged = false;
+                    self.standing.listed();
                     self.say().await?;
                     return Ok(version);
                 }
                 Err(failure) => failure,
             };
             let pause = if K::OPTIONAL && failure == Failure::Absent {
-                self.absent().await?
+                let (pause, believed) = self.standing.absent();
+                if believed {
+                    let none = [Change::Init, Change::InitDone].map(K::event);
+                    self.report.tell(none.into()).await?;
+                }
+                pause
             } else {
                 self.unpaged |= failure == Failure::TooOld;
-                self.failed("list", &failure).await?
+                self.standing.failed("list", &failure)
             };
+            self.say().await?;
             sleep(pause).await;
         }
     }
@@ -133,7 +118,7 @@ impl<K: Kind> Follower<K> {
             field_selector: self.fields.clone(),
             ..ListParams::default()
         };
-        if !self.listed {
+        if !self.standing.is_listed() {
             // The cache knows no pages: a limit would make it a question for etcd.
             params = params.match_any();
         } else if !self.unpaged {
@@ -152,7 +137,7 @@ impl<K: Kind> Follower<K> {
             if page.metadata.next.is_empty() {
                 events.push(K::event(Change::InitDone));
                 self.report.tell(events).await?;
-                self.broken = broken;
+                self.standing.broken = broken;
                 return Ok(Ok(page.metadata.resource_version));
             }
             self.report.tell(std::mem::take(&mut events)).await?;
@@ -178,21 +163,24 @@ impl<K: Kind> Follower<K> {
             let failure = match self.stream(&mut version).await? {
                 End::Lived => continue,
                 End::StillBorn => {
-                    sleep(self.pause()).await;
+                    sleep(self.standing.pause()).await;
                     continue;
                 }
                 End::Failed(failure) => failure,
             };
             let pause = match failure {
                 // That happens to everyone who was away for a while.
-                Failure::TooOld => self.pause(),
-                Failure::Denied | Failure::Absent | Failure::Refused(_) | Failure::Away(_) => {
-                    self.failed("watch", &failure).await?
-                }
+                Failure::TooOld => self.standing.pause(),
+                Failure::Denied
+                | Failure::Absent
+                | Failure::Refused(_)
+                | Failure::Unwell(_)
+                | Failure::Unreachable(_) => self.standing.failed("watch", &failure),
             };
+            self.say().await?;
             sleep(pause).await;
             match failure {
-                Failure::Denied | Failure::Away(_) => {}
+                Failure::Denied | Failure::Unwell(_) | Failure::Unreachable(_) => {}
                 Failure::TooOld | Failure::Absent | Failure::Refused(_) => return Ok(()),
             }
         }
@@ -204,7 +192,7 @@ impl<K: Kind> Follower<K> {
             Ok(stream) => stream,
             Err(failure) => return Ok(End::Failed(failure)),
         };
-        self.denied = None;
+        self.standing.granted();
         self.say().await?;
         let mut stream = pin!(stream.ready_chunks(BURST));
         let mut lived = false;
@@ -214,7 +202,8 @@ impl<K: Kind> Follower<K> {
                 next = timeout(self.pace.silence, stream.next()) => next,
                 () = &mut settled, if !lived => {
                     lived = true;
-                    self.lives().await?;
+                    self.standing.lives();
+                    self.say().await?;
                     continue;
                 }
             };
@@ -224,7 +213,7 @@ impl<K: Kind> Follower<K> {
                 Ok(None) => return Ok(End::StillBorn),
                 Err(_silence) => {
                     let silence = self.pace.silence.as_secs();
-                    tracing::info!(
+                    tracing::debug!(
                         resource = K::RESOURCE,
                         silence,
                         "a watch said nothing for too long and is opened anew"
@@ -236,7 +225,8 @@ impl<K: Kind> Follower<K> {
             if !events.is_empty() {
                 self.report.tell(events).await?;
                 lived = true;
-                self.lives().await?;
+                self.standing.lives();
+                self.say().await?;
             }
             if let Some(failure) = failure {
                 return Ok(End::Failed(failure));
@@ -276,11 +266,11 @@ impl<K: Kind> Follower<K> {
             let now = match told {
                 Ok(Told::Added(item) | Told::Modified(item)) => {
                     let now = item.version.clone();
-                    events.push(K::event(take(item, &mut self.broken)));
+                    events.push(K::event(take(item, &mut self.standing.broken)));
                     now
                 }
                 Ok(Told::Deleted(item)) => {
-                    self.broken.remove(&item.name);
+                    self.standing.broken.remove(&item.name);
                     events.push(K::event(Change::Delete(item.name)));
                     item.version
                 }
@@ -295,74 +285,9 @@ impl<K: Kind> Follower<K> {
         (events, None)
     }
 
-    /// All is well: the next failure is the first one.
-    async fn lives(&mut self) -> Result<(), HungUp> {
-        self.failures = 0;
-        self.pauses = self.pace.pauses();
-        self.outage = None;
-        self.say().await
-    }
-
-    /// Notes a failure; returns how long to wait.
-    async fn failed(&mut self, verb: &'static str, failure: &Failure) -> Result<Duration, HungUp> {
-        tracing::debug!(resource = K::RESOURCE, verb, %failure, "failed");
-        self.failures += 1;
-        self.absences = 0;
-        if *failure == Failure::Denied {
-            self.denied = Some(K::right(verb));
-        } else if verb == "list" || self.failures >= PATIENCE {
-            self.outage = Some(format!(
-                "cannot {verb} them: {failure}; what is known stays in force"
-            ));
-        }
-        self.say().await?;
-        Ok(self.pause())
-    }
-
-    /// The API has no such kind; returns how long to wait. It is asked twice before that is
-    /// believed. (While it starts an API server answers 503, since 1.23.)
-    async fn absent(&mut self) -> Result<Duration, HungUp> {
-        self.absences += 1;
-        self.denied = None;
-        if self.absences == 1 {
-            return Ok(if self.listed {
-                Pace::about(self.pace.absent)
-            } else {
-                self.pause()
-            });
-        }
-        if self.absences == 2 {
-            let none = [Change::Init, Change::InitDone].map(K::event);
-            self.report.tell(none.into()).await?;
-            self.broken.clear();
-        }
-        let name = K::RESOURCE;
-        self.outage = Some(format!(
-            "the custom resource definition {name} is not installed: there are none"
-        ));
-        self.say().await?;
-        Ok(Pace::about(self.pace.absent))
-    }
-
-    fn pause(&mut self) -> Duration {
-        self.pauses.next().unwrap_or(self.pace.most)
-    }
-
     /// Says what is wrong now, if that is news.
     async fn say(&self) -> Result<(), HungUp> {
-        let kind = K::Wire::kind(&());
-        let broken = self.broken.iter().map(|(name, why)| Ignored {
-            object: format!("{kind}/{name}"),
-            reason: format!("cannot be read: {why}; its last good version stays"),
-        });
-        let outage = self.outage.iter().map(|reason| Ignored {
-            object: format!("API {}", K::RESOURCE),
-            reason: reason.clone(),
-        });
-        let trouble = Trouble {
-            problems: outage.chain(broken).collect(),
-            denied: self.denied,
-        };
+        let trouble = self.standing.trouble();
         self.report.trouble(K::RESOURCE, trouble).await
     }
 }

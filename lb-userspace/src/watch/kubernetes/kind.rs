@@ -10,7 +10,7 @@ use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 
 use crate::watch::object::{Named, Node, Pod, Pool, Service, Slice};
-use crate::watch::{Change, Right, WatchEvent, crd};
+use crate::watch::{Change, WatchEvent, crd};
 
 /// What the agent asks for.
 const VERBS: [&str; 2] = ["list", "watch"];
@@ -61,14 +61,6 @@ pub(super) trait Kind: 'static {
 
     /// Tells it.
     fn event(change: Change<Self::Slim>) -> WatchEvent;
-
-    /// A right that its followers use.
-    fn right(verb: &'static str) -> Right {
-        Right {
-            verb,
-            resource: Self::RESOURCE,
-        }
-    }
 }
 
 pub(super) struct Services;

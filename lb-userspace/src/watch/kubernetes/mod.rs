@@ -16,6 +16,7 @@ mod item;
 mod kind;
 mod pace;
 mod report;
+mod standing;
 
 use futures::future::join_all;
 use kube::Client;
