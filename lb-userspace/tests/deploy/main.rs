@@ -16,7 +16,7 @@ use lb_userspace::watch::crd::AddressPool;
 use lb_userspace::watch::kubernetes::RIGHTS;
 use serde_json::{Value, json};
 
-use yaml::{base, object, path, strings};
+use yaml::{all, base, kustomization, object, path, strings};
 
 #[test]
 fn the_crd_is_that_of_the_type() {
@@ -172,5 +172,43 @@ fn the_agent_understands_its_arguments_and_is_asked_where_it_answers() {
         let asked = format!("{}:{}", get["host"].as_str().expect("a host"), get["port"]);
         assert_eq!(Some(asked), address, "{probe}");
         assert_eq!(get["path"], path);
+    }
+}
+
+#[test]
+fn what_removes_it_reaches_the_same_nodes_by_the_same_image_and_may_do_less() {
+    let (agent, remover) = (base(), all("uninstall"));
+    let images = |folder| kustomization(folder)["images"].clone();
+    assert_eq!(images("uninstall"), images("base"));
+    assert_eq!(images("base")[0]["newTag"], env!("CARGO_PKG_VERSION"));
+    let pod = |all: &[Value]| object(all, "DaemonSet")["spec"]["template"]["spec"].clone();
+    let (agent_pod, pod) = (pod(&agent), pod(&remover));
+    for field in [
+        "hostNetwork",
+        "tolerations",
+        "priorityClassName",
+        "nodeSelector",
+    ] {
+        assert_eq!(pod[field], agent_pod[field], "{field}");
+    }
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    let namespace = |all: &[Value]| object(all, "DaemonSet")["metadata"]["namespace"].clone();
+    assert_eq!(namespace(&remover), namespace(&agent));
+    let containers = |kind: &str| pod[kind].as_array().expect("containers").clone();
+    for container in containers("initContainers")
+        .iter()
+        .chain(&containers("containers"))
+    {
+        let mut line = vec!["sluice".to_owned()];
+        line.extend(strings(&container["args"]));
+        let parsed = <Cli as clap::Parser>::try_parse_from(&line);
+        parsed.unwrap_or_else(|error| panic!("{line:?}: {error}"));
+        let capabilities = &container["securityContext"]["capabilities"];
+        assert_eq!(
+            *capabilities,
+            json!({"drop": ["ALL"], "add": ["BPF", "NET_ADMIN"]})
+        );
+        let mounts = &container["volumeMounts"][0]["mountPath"];
+        assert_eq!(mounts, "/sys/fs/bpf", "where the agent pins");
     }
 }

@@ -11,13 +11,21 @@ pub(crate) fn path(within: &str) -> PathBuf {
         .join(within)
 }
 
-/// Every object of the base: of the files that its kustomization names.
+/// Every object of the base.
 pub(crate) fn base() -> Vec<Value> {
-    let kustomization = &objects("base/kustomization.yaml")[0];
-    let files = strings(&kustomization["resources"]);
+    all("base")
+}
+
+/// Every object of a folder: of the files that its kustomization names.
+pub(crate) fn all(folder: &str) -> Vec<Value> {
+    let files = strings(&kustomization(folder)["resources"]);
     assert!(!files.is_empty(), "resources");
-    let of = |file: &String| objects(&format!("base/{file}"));
+    let of = |file: &String| objects(&format!("{folder}/{file}"));
     files.iter().flat_map(of).collect()
+}
+
+pub(crate) fn kustomization(folder: &str) -> Value {
+    objects(&format!("{folder}/kustomization.yaml")).remove(0)
 }
 
 fn objects(file: &str) -> Vec<Value> {

@@ -13,7 +13,9 @@ pub struct Pace {
     pub most: Duration,
     /// How long an answer may take, a whole list included.
     pub answer: Duration,
-    /// A watch that says nothing for that long is dead. The API server sends a bookmark a minute.
+    /// A watch that says nothing for that long is held for dead and opened anew, from where it was.
+    /// The API server sends a bookmark a minute, but not of a kind of which nothing has changed
+    /// since it started: there it costs one request each time.
     pub silence: Duration,
     /// A watch that has lasted that long is none that is cut as soon as it begins.
     pub settled: Duration,
