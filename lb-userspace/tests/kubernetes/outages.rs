@@ -1,5 +1,7 @@
 //! The API is away: nothing changes but what is said of it.
 
+use std::time::Duration;
+
 use crate::fake::Fault;
 use crate::stage::*;
 
@@ -72,4 +74,34 @@ async fn an_agent_that_starts_during_an_outage_waits_and_says_why() {
     );
     assert!(!stage.world.is_complete());
     assert!(!stage.world.desired().complete, "and nothing is deleted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_one_kind_gets_an_answer_the_others_wait_no_longer() {
+    let api = shop().await;
+    api.fault(SLICES, "list", Fault::Hangs);
+    let mut patience = pace();
+    patience.answer = Duration::from_millis(300);
+    patience.first = Duration::from_mins(10);
+    patience.most = Duration::from_mins(10);
+    let mut stage = Stage::follow(&api, patience);
+    stage
+        .until("said", |stage| {
+            let said = stage.problems();
+            said.iter().any(|p| p.contains("no answer in time"))
+        })
+        .await;
+    api.lift(SLICES, "list");
+    // A watch that is cut after it has lived is resumed at once.
+    stage
+        .until("watched", |stage| stage.api.watched(NODES) == 1)
+        .await;
+    api.put(NODES, serde_json::json!({"metadata": {"name": "n1"}}));
+    stage
+        .until("listed before its ten minutes", |stage| {
+            stage.api.cut(NODES);
+            stage.world.is_complete()
+        })
+        .await;
+    assert!(stage.has(WEB));
 }

@@ -91,6 +91,7 @@ impl<K: Kind> Follower<K> {
                 Ok(version) => {
                     self.unpaged = false;
                     self.standing.listed();
+                    self.report.answered();
                     self.say().await?;
                     return Ok(version);
                 }
@@ -108,7 +109,8 @@ impl<K: Kind> Follower<K> {
                 self.standing.failed("list", &failure)
             };
             self.say().await?;
-            sleep(pause).await;
+            let unreachable = self.standing.is_unreachable();
+            self.report.wait(pause, unreachable).await;
         }
     }
 
@@ -178,7 +180,8 @@ impl<K: Kind> Follower<K> {
                 | Failure::Unreachable(_) => self.standing.failed("watch", &failure),
             };
             self.say().await?;
-            sleep(pause).await;
+            let unreachable = self.standing.is_unreachable();
+            self.report.wait(pause, unreachable).await;
             match failure {
                 Failure::Denied | Failure::Unwell(_) | Failure::Unreachable(_) => {}
                 Failure::TooOld | Failure::Absent | Failure::Refused(_) => return Ok(()),
@@ -193,6 +196,7 @@ impl<K: Kind> Follower<K> {
             Err(failure) => return Ok(End::Failed(failure)),
         };
         self.standing.granted();
+        self.report.answered();
         self.say().await?;
         let mut stream = pin!(stream.ready_chunks(BURST));
         let mut lived = false;

@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::sleep;
 
 use super::follow::HungUp;
 use crate::desired::Ignored;
@@ -28,6 +30,8 @@ type Troubles = BTreeMap<&'static str, Trouble>;
 pub(super) struct Report {
     events: mpsc::Sender<Vec<WatchEvent>>,
     troubles: Arc<Mutex<Troubles>>,
+    /// Rings when the API has answered somebody.
+    answered: Arc<Notify>,
 }
 
 impl Report {
@@ -35,6 +39,7 @@ impl Report {
         Self {
             events,
             troubles: Arc::default(),
+            answered: Arc::default(),
         }
     }
 
@@ -63,6 +68,20 @@ impl Report {
     fn known(&self, resource: &str) -> Trouble {
         let troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         troubles.get(resource).cloned().unwrap_or_default()
+    }
+
+    /// The API has answered as it should.
+    pub(super) fn answered(&self) {
+        self.answered.notify_waiters();
+    }
+
+    /// Waits; who could not reach the API only until somebody else has. Five kinds with pauses of
+    /// their own would be behind by the longest of them.
+    pub(super) async fn wait(&self, pause: Duration, unreachable: bool) {
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = self.answered.notified(), if unreachable => {}
+        }
     }
 
     /// Until the agent has hung up.

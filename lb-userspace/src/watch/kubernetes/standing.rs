@@ -87,6 +87,11 @@ impl Standing {
         self.outage = None;
     }
 
+    /// There was no answer the last time.
+    pub(super) fn is_unreachable(&self) -> bool {
+        self.unreachable
+    }
+
     /// The next pause.
     pub(super) fn pause(&mut self) -> Duration {
         self.pauses.next().unwrap_or(self.pace.most)
