@@ -68,7 +68,7 @@ pub(crate) static REFUSALS: Array<Refusals, 1> = Array::new();
 #[btf_map(name = "draft")]
 pub(crate) static DRAFT: PerCpuArray<Draft<V4>, 1> = PerCpuArray::new();
 #[btf_map(name = "usage")]
-pub(crate) static USAGE: Array<u32, { limits::ENDPOINTS }> = Array::new();
+pub(crate) static USAGE: Array<u64, { limits::ENDPOINTS }, { MMAPABLE }> = Array::new();
 /// No program reads this one: it is here so that the agent's notes have a shape in BTF.
 #[btf_map(name = "drains")]
 pub(crate) static DRAINS: HashMap<DrainKey<V4>, DrainValue, { limits::DRAINS }> = HashMap::new();

@@ -20,6 +20,7 @@ use lb_common::{Reason, V4, limits};
 
 use crate::plan::BITMAP_WORDS;
 
+use super::mapping::Mapping;
 use super::{LoadError, Pins, TableMap, sys};
 
 /// Refusals in one coarse tick: the tick, and how many.
@@ -100,7 +101,7 @@ pub const MAPS: &[MapShape] = &[
     shape::<V4, Conflict>("conflicts", MapKind::LruHash, limits::CONFLICTS),
     shape::<DrainKey<V4>, DrainValue>("drains", MapKind::Hash, limits::DRAINS),
     shape::<u32, Refusals>("refusals", MapKind::Array, 1),
-    shape::<u32, u32>("usage", MapKind::Array, limits::ENDPOINTS),
+    shape::<u32, u64>("usage", MapKind::Array, limits::ENDPOINTS),
     shape::<u32, Counter>("counters", MapKind::PerCpuArray, Reason::COUNT),
 ];
 
@@ -244,12 +245,17 @@ impl Maps {
     }
 
     /// Flows of each endpoint, by id, as the last sweep counted them.
-    pub fn usage(&self) -> io::Result<Vec<u32>> {
-        sys::read_array(self.usage_fd.as_fd(), limits::ENDPOINTS)
+    pub fn usage(&self) -> io::Result<Vec<u64>> {
+        Ok(self.map_usage()?.read())
     }
 
     pub(super) fn clear_usage(&self) -> io::Result<()> {
-        sys::write_array(self.usage_fd.as_fd(), &vec![0u32; limits::ENDPOINTS])
+        self.map_usage()?.clear();
+        Ok(())
+    }
+
+    fn map_usage(&self) -> io::Result<Mapping<u64>> {
+        Mapping::new(self.usage_fd.as_fd(), 0, limits::ENDPOINTS)
     }
 
     /// The kernel's ids of the maps held.

@@ -10,6 +10,7 @@ mod detach;
 mod egress;
 mod error;
 mod lock;
+mod mapping;
 mod maps;
 mod pin;
 mod program;

@@ -61,6 +61,7 @@ impl Datapath {
         }
         let usage = self.maps.usage().map_err(LoadError::io("usage"))?;
         let flows = (0u32..).zip(usage).filter(|(_, count)| *count > 0);
+        let flows = flows.map(|(id, count)| (id, u32::try_from(count).unwrap_or(u32::MAX)));
         Ok(Sweep {
             flows: flows.collect(),
         })

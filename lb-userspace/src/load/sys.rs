@@ -13,7 +13,6 @@ use lb_common::abi::pod::Plain;
 const BPF_OBJ_GET: libc::c_long = 7;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 const BPF_MAP_LOOKUP_BATCH: libc::c_long = 24;
-const BPF_MAP_UPDATE_BATCH: libc::c_long = 26;
 const BPF_LINK_DETACH: libc::c_long = 34;
 
 /// A pinned link of an XDP or TCX program.
@@ -104,7 +103,7 @@ struct LinkDetach {
     flags: u32,
 }
 
-/// Attributes of `BPF_MAP_LOOKUP_BATCH` and `BPF_MAP_UPDATE_BATCH`.
+/// Attributes of `BPF_MAP_LOOKUP_BATCH`.
 #[repr(C)]
 #[derive(Default)]
 struct Batch {
@@ -187,19 +186,6 @@ pub(super) fn read_array<T: Plain + Default>(
         token = next;
     }
     Ok(values)
-}
-
-/// Writes the values of an array map, from its first element on.
-pub(super) fn write_array<T: Plain>(map: BorrowedFd<'_>, values: &[T]) -> io::Result<()> {
-    let keys: Vec<u32> = (0..values.len() as u32).collect();
-    let mut batch = Batch {
-        keys: keys.as_ptr() as u64,
-        values: values.as_ptr() as u64,
-        count: values.len() as u32,
-        map_fd: map.as_raw_fd().cast_unsigned(),
-        ..Batch::default()
-    };
-    bpf(BPF_MAP_UPDATE_BATCH, &mut batch).map(|_| ())
 }
 
 fn open_pin(path: &Path) -> io::Result<Option<OwnedFd>> {

@@ -340,7 +340,7 @@ fn a_sweep_starts_from_nothing() {
         let mut datapath = pins.open(object);
         let pin = Pins::new(pins.path()).map("usage");
         let map = aya::maps::MapData::from_pin(pin).expect("pinned");
-        let mut usage = Array::<_, u32>::try_from(aya::maps::Map::Array(map)).expect("array");
+        let mut usage = Array::<_, u64>::try_from(aya::maps::Map::Array(map)).expect("array");
         usage.set(7, 3, 0).expect("writes");
         usage.set(131_071, 1, 0).expect("writes");
         let counted = datapath.maps.usage().expect("reads");
