@@ -94,8 +94,7 @@ fn descriptor(media_type: &str, blob: &[u8]) -> Value {
 
 fn digest(blob: &[u8]) -> String {
     let hash = Sha256::digest(blob);
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", crate::payload::hex(&hash))
 }
 
 fn append<W: std::io::Write>(

@@ -17,10 +17,10 @@ pub(crate) fn ensure() -> Result<Tools> {
     let folder = workspace::target().join("kube");
     let version = version()?;
     let stamp = folder.join("version");
-    if std::fs::read_to_string(&stamp).is_ok_and(|built| built == version) {
-        if let Ok(tools) = Tools::find(&folder) {
-            return Ok(tools);
-        }
+    if std::fs::read_to_string(&stamp).is_ok_and(|built| built == version)
+        && let Ok(tools) = Tools::find(&folder)
+    {
+        return Ok(tools);
     }
     std::fs::create_dir_all(&folder)?;
     let (major, rest) = version

@@ -241,7 +241,14 @@ fn tokens(to: &Path, nodes: &[String]) -> Result<()> {
     let mut text = format!("{ADMIN},{ADMIN},1,system:masters\nkube-proxy,system:kube-proxy,2\n");
     for (index, node) in nodes.iter().enumerate() {
         let uid = 10 + index;
-        text += &format!("{node},system:node:{node},{uid},system:nodes\n");
+        text.extend([
+            node,
+            ",system:node:",
+            node,
+            ",",
+            &uid.to_string(),
+            ",system:nodes\n",
+        ]);
     }
     std::fs::write(to, text).with_context(|| format!("writing {}", to.display()))
 }

@@ -108,7 +108,7 @@ impl Cluster {
     }
 }
 
-const NODES_READY: Duration = Duration::from_secs(120);
+const NODES_READY: Duration = Duration::from_mins(2);
 
 /// Asks until the answer is yes; an error when that takes too long.
 pub fn until(limit: Duration, what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {

@@ -25,7 +25,7 @@ pub enum ProxyMode {
     Iptables,
 }
 
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_mins(1);
 
 /// One node's processes.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ impl<T: Plain> Mapping<T> {
     pub(super) fn new(map: BorrowedFd<'_>, first: usize, count: usize) -> io::Result<Self> {
         const {
             assert!(
-                size_of::<T>() % 8 == 0,
+                size_of::<T>().is_multiple_of(8),
                 "the kernel keeps elements at multiples of eight bytes"
             );
         }

@@ -14,7 +14,7 @@ pub(super) const IMAGE: &str = "docker.io/library/lab:e2e";
 /// Port of the Service.
 pub(super) const PORT: u16 = 80;
 
-const READY: Duration = Duration::from_secs(120);
+const READY: Duration = Duration::from_mins(2);
 
 /// A Deployment and its Service, in the namespace `default`.
 #[derive(Clone, Copy, Debug)]

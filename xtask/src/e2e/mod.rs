@@ -4,6 +4,11 @@
 //! namespaces (`lab::cluster`); the agent runs as the `DaemonSet` of `deploy/`, from the image that `xtask image`
 //! writes. Clients are outside of the cluster, with 16 addresses. What is counted is what they see.
 
+#![allow(
+    clippy::cast_precision_loss,
+    reason = "figures for people, far below 2^52"
+)]
+
 mod app;
 mod rollout;
 mod sluice;

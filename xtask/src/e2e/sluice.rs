@@ -55,29 +55,8 @@ impl Daemon {
             "spec": {"addresses": [format!("{}-{}", Lab::vip(0), Lab::vip(63))]},
         });
         cluster.kubectl().apply(&pool.to_string())?;
-        daemon.await_ready(cluster)?;
+        await_ready(cluster)?;
         Ok(daemon)
-    }
-
-    /// Waits until every node's agent is ready, and those before them gone.
-    pub(super) fn await_ready(&self, cluster: &Cluster) -> Result<()> {
-        let limit = format!("--timeout={}s", READY.as_secs());
-        let args = ["-n", NAMESPACE, "rollout", "status", AGENT, &limit];
-        cluster.kubectl().run(&args).map(|_| ()).with_context(|| {
-            let about = |args: &[&str]| {
-                let args = [&["-n", NAMESPACE], args].concat();
-                cluster
-                    .kubectl()
-                    .run(&args)
-                    .unwrap_or_else(|error| error.to_string())
-            };
-            let pods = about(&["describe", "pods"]);
-            format!(
-                "{pods}\n{}\n{}",
-                about(&["logs", AGENT, "--tail=40"]),
-                cluster.workers[0].log()
-            )
-        })
     }
 
     /// Removes it from the API and from every node, as deploy/README.md says.
@@ -168,4 +147,25 @@ fn relative(from: &Path, to: &Path) -> Result<PathBuf> {
         .with_context(|| to.display().to_string())?;
     let up = from.components().skip(1).map(|_| "..");
     Ok(up.collect::<PathBuf>().join(to.strip_prefix("/")?))
+}
+
+/// Waits until every node's agent is ready, and those before them gone.
+fn await_ready(cluster: &Cluster) -> Result<()> {
+    let limit = format!("--timeout={}s", READY.as_secs());
+    let args = ["-n", NAMESPACE, "rollout", "status", AGENT, &limit];
+    cluster.kubectl().run(&args).map(|_| ()).with_context(|| {
+        let about = |args: &[&str]| {
+            let args = [&["-n", NAMESPACE], args].concat();
+            cluster
+                .kubectl()
+                .run(&args)
+                .unwrap_or_else(|error| error.to_string())
+        };
+        let pods = about(&["describe", "pods"]);
+        format!(
+            "{pods}\n{}\n{}",
+            about(&["logs", AGENT, "--tail=40"]),
+            cluster.workers[0].log()
+        )
+    })
 }
