@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
 
-use crate::load::{Datapath, EBPF_OBJECT, Options, detach_all};
+use crate::load::{Datapath, EBPF_OBJECT, Options, Pins, detach_all};
 
 /// The maps take hundreds of megabytes: one data plane at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -67,6 +67,12 @@ pub(crate) fn object() -> Option<&'static [u8]> {
         return None;
     }
     Some(EBPF_OBJECT)
+}
+
+/// A folder of pins for a test, made as the agent makes its own: also where nobody mounted a bpf filesystem yet.
+pub(crate) fn pins(name: &str) -> Pins {
+    let root = format!("/sys/fs/bpf/sluice-test-{}-{name}", std::process::id());
+    Pins::prepare(Path::new(&root)).expect("a bpf filesystem and the right to use it")
 }
 
 /// A pin directory of this test's own.

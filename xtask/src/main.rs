@@ -4,6 +4,7 @@
 //! started (by id) when they are interrupted, and print what they are doing on long steps.
 
 mod bench;
+mod bpffs;
 mod build;
 mod cargo;
 mod ci;

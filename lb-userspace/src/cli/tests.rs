@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use aya::maps::{Array, HashMap, MapData, PerCpuArray};
 use aya::util::nr_cpus;
 use lb_common::abi::{
-    self, Conflict, Counter, DrainKey, DrainValue, Endpoint, Flow, FlowKey, Frontend, FrontendKey,
-    Kind, State, Vip,
+    Conflict, Counter, DrainKey, DrainValue, Endpoint, Flow, FlowKey, Frontend, FrontendKey, Kind,
+    State, Vip,
 };
 use lb_common::wire::l4::Ports;
 use lb_common::{Be16, Be32, Mac, Reason, V4};
 
 use clap::CommandFactory as _;
+
+use crate::load;
 
 use super::output::{Format, ReadArgs};
 use super::{Cli, endpoints, flows, services, status};
@@ -48,25 +50,15 @@ fn every_flag_that_operators_are_told_of_is_there() {
 }
 
 /// A pin directory of its own, removed with all pins.
-struct Pins(PathBuf);
+struct Pins(load::Pins);
 
 impl Pins {
     fn new() -> Self {
-        let root = PathBuf::from(format!(
-            "/sys/fs/bpf/sluice-test-cli-{}",
-            std::process::id()
-        ));
-        let pins = Self(root);
-        std::fs::create_dir_all(pins.maps()).expect("a bpf filesystem and the right to use it");
-        pins
-    }
-
-    fn maps(&self) -> PathBuf {
-        self.0.join(format!("v{}", abi::SCHEMA)).join("maps")
+        Self(crate::testing::pins("cli"))
     }
 
     fn pin(&self, name: &str) -> PathBuf {
-        self.maps().join(name)
+        self.0.map(name)
     }
 
     fn hash<K: aya::Pod, V: aya::Pod>(&self, name: &str, entries: &[(K, V)]) {
@@ -80,7 +72,7 @@ impl Pins {
 
 impl Drop for Pins {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(self.0.root());
     }
 }
 
@@ -190,7 +182,7 @@ fn what_is_pinned_is_shown() {
     let pins = Pins::new();
     fill(&pins);
     let read = |output| ReadArgs {
-        pin_dir: pins.0.clone(),
+        pin_dir: pins.0.root().to_owned(),
         // The discard port: nobody answers.
         agent: ([127, 0, 0, 1], 9).into(),
         output,

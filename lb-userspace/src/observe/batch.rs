@@ -230,11 +230,11 @@ mod tests {
 
     // aya keeps the file descriptor to itself, so a test pins and opens again.
     fn reopen(name: &str, pin: impl FnOnce(&std::path::Path)) -> MapData {
-        let path = format!("/sys/fs/bpf/sluice-test-{name}-{}", std::process::id());
-        let path = std::path::Path::new(&path);
-        pin(path);
+        let pins = crate::testing::pins(name);
+        let path = pins.map(name);
+        pin(&path);
         let data = MapData::from_pin(path).expect("pinned a moment ago");
-        std::fs::remove_file(path).expect("own pin");
+        std::fs::remove_dir_all(pins.root()).expect("own pins");
         data
     }
 

@@ -9,6 +9,7 @@ use lab::cluster::{Cluster, until};
 use lab::teardown::TemporaryDir;
 use serde_json::json;
 
+use crate::bpffs::{self, BPFFS};
 use crate::workspace;
 
 /// Where all is that `deploy/` makes.
@@ -27,7 +28,8 @@ impl Daemon {
     /// Applies `deploy/` and waits until every node's agent is ready.
     pub(super) fn deploy(cluster: &Cluster) -> Result<Self> {
         let dir = TemporaryDir::new(&format!("{}-deploy", cluster.lab.id()))?;
-        let pins = Path::new("/sys/fs/bpf").join(cluster.lab.id());
+        bpffs::mount()?;
+        let pins = Path::new(BPFFS).join(cluster.lab.id());
         // The kernel and its bpffs are this machine's: the pins of the lab must not be anybody else's. And the
         // folder has to be there before a container without the right to make it looks for it.
         std::fs::create_dir_all(&pins).with_context(|| pins.display().to_string())?;

@@ -1,7 +1,8 @@
 //! The accepted numbers: `xtask/baselines/verifier.toml`.
 //!
-//! Another kernel's verifier prunes differently, so growth is judged only on the kernel release
-//! the baseline was taken on; closeness to the kernel's own limit is judged everywhere.
+//! Another kernel's verifier prunes differently, patch releases included: the same object took 76 % more
+//! instructions after one. So growth is judged closely only on the release the baseline was taken on, generously
+//! on others, and closeness to the kernel's own limit is judged everywhere.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,18 +20,20 @@ const LIMIT: u32 = 1_000_000;
 const NEAR: u32 = LIMIT / 10 * 9;
 /// Growth below this many instructions is noise, whatever the share.
 const SLACK: u32 = 50;
-/// Growth below this share is noise, in per cent.
+/// Growth below this share is noise on the baseline's own kernel, in per cent.
 const PERCENT: u32 = 5;
+/// The same on any other kernel.
+const ELSEWHERE: u32 = 100;
 
 const HEADING: &str = "\
 # Instructions the verifier walks per program; written by `cargo xtask verifier --update`.
-# More than 5 % and 50 instructions above fails CI on the same kernel release.
+# More than 50 instructions and 5 % above fails CI on the same kernel release, and 100 % on others.
 ";
 
 /// The file's content.
 #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Baseline {
-    /// The kernel's release the numbers were taken on (major.minor).
+    /// The kernel's release the numbers were taken on (`6.18.44`).
     kernel: String,
     /// Per object and program.
     #[serde(default)]
@@ -100,10 +103,18 @@ impl Baseline {
             return Some(format!("{now} verified instructions, not in the baseline"));
         };
         let growth = now.saturating_sub(before);
+        let percent = if self.kernel == kernel {
+            PERCENT
+        } else {
+            ELSEWHERE
+        };
         let grown =
-            growth > SLACK && u64::from(growth) * 100 > u64::from(before) * u64::from(PERCENT);
-        (grown && self.kernel == kernel).then(|| {
-            format!("{now} verified instructions, {growth} more than the baseline's {before}")
+            growth > SLACK && u64::from(growth) * 100 > u64::from(before) * u64::from(percent);
+        grown.then(|| {
+            let own = &self.kernel;
+            format!(
+                "{now} verified instructions, {growth} more than the baseline's {before} (kernel {own}, here {kernel})"
+            )
         })
     }
 }
@@ -112,14 +123,11 @@ fn path() -> PathBuf {
     workspace::root().join("xtask/baselines/verifier.toml")
 }
 
-/// The running kernel's major.minor.
+/// The running kernel's release without what a distribution appends.
 fn kernel() -> String {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    release
-        .split(['.', '-', '\n'])
-        .take(2)
-        .collect::<Vec<_>>()
-        .join(".")
+    let end = release.find(['-', '+', '\n']).unwrap_or(release.len());
+    release.get(..end).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -128,7 +136,7 @@ mod tests {
 
     fn judge(before: Option<u32>, now: u32, kernel: &str) -> bool {
         let baseline = Baseline {
-            kernel: "6.18".to_owned(),
+            kernel: "6.18.44".to_owned(),
             ..Baseline::default()
         };
         baseline.judge(before, now, kernel).is_some()
@@ -136,22 +144,27 @@ mod tests {
 
     #[test]
     fn growth_counts_only_beyond_both_bounds() {
-        assert!(!judge(Some(1_000), 1_050, "6.18"));
-        assert!(!judge(Some(100), 150, "6.18"), "50 instructions are noise");
-        assert!(judge(Some(1_000), 1_051, "6.18"));
-        assert!(!judge(Some(10_000), 10_500, "6.18"), "5 % is noise");
-        assert!(judge(Some(10_000), 10_501, "6.18"));
-        assert!(!judge(Some(10_000), 5_000, "6.18"), "less is welcome");
+        assert!(!judge(Some(1_000), 1_050, "6.18.44"));
+        assert!(
+            !judge(Some(100), 150, "6.18.44"),
+            "50 instructions are noise"
+        );
+        assert!(judge(Some(1_000), 1_051, "6.18.44"));
+        assert!(!judge(Some(10_000), 10_500, "6.18.44"), "5 % is noise");
+        assert!(judge(Some(10_000), 10_501, "6.18.44"));
+        assert!(!judge(Some(10_000), 5_000, "6.18.44"), "less is welcome");
     }
 
     #[test]
-    fn another_kernel_judges_only_the_limit() {
-        assert!(!judge(Some(1_000), 5_000, "6.6"));
+    fn another_kernel_is_judged_generously() {
+        assert!(!judge(Some(1_000), 2_000, "6.6"));
+        assert!(!judge(Some(1_000), 1_760, "6.18.9"));
+        assert!(judge(Some(1_000), 2_001, "6.6"));
         assert!(judge(Some(899_999), 900_000, "6.6"));
     }
 
     #[test]
     fn a_new_program_must_be_accepted_once() {
-        assert!(judge(None, 10, "6.18"));
+        assert!(judge(None, 10, "6.18.44"));
     }
 }

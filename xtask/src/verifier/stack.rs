@@ -10,10 +10,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::bpffs::{self, BPFFS};
 use crate::objects::Object;
 use crate::run;
-
-const BPFFS: &str = "/sys/fs/bpf";
 
 /// Per program: the depths of its call chain's frames ("208+64"), in bytes.
 pub(super) fn depths(object: &Object, logs: &Path) -> Result<BTreeMap<String, String>> {
@@ -21,7 +20,7 @@ pub(super) fn depths(object: &Object, logs: &Path) -> Result<BTreeMap<String, St
         println!("    bpftool is missing: no stack depths (`cargo xtask setup` installs it)");
         return Ok(BTreeMap::new());
     }
-    mount()?;
+    bpffs::mount()?;
     fs::create_dir_all(logs).with_context(|| logs.display().to_string())?;
     let path = logs.join(format!("{}.log", object.bin));
     let log = fs::File::create(&path).with_context(|| path.display().to_string())?;
@@ -61,19 +60,6 @@ fn parse(log: &str) -> BTreeMap<String, String> {
         }
     }
     depths
-}
-
-/// `bpftool` pins what it loads, for which the BPF file system must be there.
-fn mount() -> Result<()> {
-    let mounted = fs::read_to_string("/proc/mounts").context("/proc/mounts")?;
-    if mounted
-        .lines()
-        .any(|line| line.split(' ').nth(1) == Some(BPFFS))
-    {
-        return Ok(());
-    }
-    println!("    {BPFFS} is not mounted: mounting it");
-    run::checked(Command::new("mount").args(["-t", "bpf", "bpf", BPFFS]))
 }
 
 /// A folder of pins that goes when this does, also when the load failed half-way.
